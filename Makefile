@@ -1,0 +1,43 @@
+# One-command entry points. Each target does its own set-up; `.ci/run` calls exactly these.
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := requirements.txt requirements-model.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve test check bench-dataplane lock clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/installed: $(LOCK) pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "maitred needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(LOCK))
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+install: .venv/installed ## Make .venv and install everything, pinned and hashed
+
+serve: .venv/installed ## Two embedded engines and the gateway in front, ready to answer
+	@$(BIN)/maitred demo
+
+test: .venv/installed ## The whole test suite
+	$(BIN)/pytest
+
+check: .venv/installed ## Formatting, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench-dataplane: .venv/installed ## CPU per request and per chunk, beside peers (needs gcc, Linux; see benchmarks/README.md)
+	$(PYTHON) benchmarks/dataplane/compare.py --work $(or $(WORK),.bench) --port 8000 \
+	  --command "$(BIN)/maitred serve -c benchmarks/dataplane.yaml" \
+	  --peers $(or $(PEERS),splice,nginx,sglang-router,smg,vllm-router)
+
+lock: .venv/installed ## Make requirements.txt anew from pyproject.toml (needs pip-tools)
+	pip-compile --quiet --strip-extras --allow-unsafe --all-extras --generate-hashes --no-header --upgrade \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options -o requirements.txt pyproject.toml
+
+clean: ## Remove what the other targets made
+	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,86 @@
+"""The demonstration: real engines on this machine and the gateway in front, in one command."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+from msgspec import structs
+
+from maitred.app.gateway import GatewayApp
+from maitred.app.run import run
+from maitred.config.tree import Config, Model
+from maitred.control.processes import Supervisor
+from maitred.core.events import EndpointMoved, Event
+from maitred.core.words import EndpointState
+from maitred.engines import llamacpp
+
+SLOTS = 4
+READY = """
+Ready: {engines} engines serve {model}.
+
+  curl {base}/v1/chat/completions -H 'content-type: application/json' -d '{{"model": "{model}", \
+"stream": true, "messages": [{{"role": "user", "content": "Name three colours."}}]}}'
+
+Any OpenAI client works with base_url {base}/v1 and any api_key. Ctrl-C ends it all.
+"""
+
+
+def demo(configure: Callable[[tuple[str, ...]], Config], engines: int) -> str | None:
+    """Start `engines` of them on free ports and serve; None, or a line on what could not be started.
+
+    `configure` makes the configuration from the engines' URLs. Raises MissingPart.
+    """
+    llamacpp.check_installed()
+    model_path = llamacpp.bundled_model()
+    ports = free_ports(engines)
+    urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
+    model = Model(name=llamacpp.MODEL_ALIAS, endpoints=urls, cap=SLOTS)
+    config = structs.replace(configure(urls), endpoints=(), models=(model,))
+
+    @asynccontextmanager
+    async def beside(app: GatewayApp, base: str) -> AsyncIterator[None]:
+        supervisor = Supervisor()
+        for number, port in enumerate(ports, 1):
+            supervisor.start(str(number), engine_argv(port, model_path))
+        app.subscribers.append(_Announcement(base, engines))
+        try:
+            yield
+        finally:
+            await supervisor.stop()
+
+    return run(config, beside)
+
+
+def engine_argv(port: int, model: Path) -> list[str]:
+    """The command line of one engine of the demonstration."""
+    return llamacpp.argv(port, model, llamacpp.MODEL_ALIAS, SLOTS)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class _Announcement:
+    """Subscriber that says how to try it, once all engines are ready."""
+
+    def __init__(self, base: str, engines: int) -> None:
+        self._base = base
+        self._engines = engines
+        self._waiting = engines
+
+    def __call__(self, event: Event) -> None:
+        if self._waiting and isinstance(event, EndpointMoved) and event.after is EndpointState.READY:
+            self._waiting -= 1
+            if not self._waiting:
+                text = READY.format(engines=self._engines, model=llamacpp.MODEL_ALIAS, base=self._base)
+                sys.stdout.write(text)
+                sys.stdout.flush()

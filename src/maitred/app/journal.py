@@ -1,0 +1,44 @@
+"""The journal on disk: buffered lines, written each beat, up to a size."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+log = logging.getLogger("maitred.journal")
+
+
+class JournalFile:
+    """A file of journal lines. A journal with a gap would not replay, so past its size it just ends."""
+
+    def __init__(self, path: Path, bytes_max: int) -> None:
+        """Raises OSError when the file cannot be written."""
+        self._file = path.open("wb")
+        self._lines: list[bytes] = []
+        self._left = bytes_max
+
+    def write(self, line: bytes) -> None:
+        """Keep one line for the next flush."""
+        if self._left < 0:
+            return
+        self._left -= len(line)
+        if self._left >= 0:
+            self._lines.append(line)
+        else:
+            log.warning("the journal has reached its size and ends here; journal.bytes_max allows more")
+
+    def flush(self) -> None:
+        """Write what was kept. A full disk ends the journal, not the gateway."""
+        lines, self._lines = self._lines, []
+        if lines:
+            try:
+                self._file.write(b"".join(lines))
+                self._file.flush()
+            except OSError as error:
+                self._left = -1
+                log.warning("the journal ends here: %s", error)
+
+    def close(self) -> None:
+        """Write the rest and close."""
+        self.flush()
+        self._file.close()

@@ -1,0 +1,121 @@
+"""Running a gateway in this process: log, loop, signals, admin port, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from maitred.app.gateway import GatewayApp
+from maitred.config.tree import Config
+from maitred.net.seams import Sockets
+from maitred.observe import logs
+from maitred.observe.access import AccessLog
+from maitred.observe.exposition import render
+
+if TYPE_CHECKING:
+    from maitred.admin.server import AdminServer
+
+log = logging.getLogger("maitred")
+
+Beside = Callable[[GatewayApp, str], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def nothing(_app: GatewayApp, _base: str) -> AsyncIterator[None]:
+    """Run nothing beside the gateway."""
+    yield
+
+
+def run(config: Config, beside: Beside = nothing) -> str | None:
+    """Serve until a signal; None, or one line on what could not be started.
+
+    `beside` is entered once the port is open, with the URL clients use, and left when all is drained.
+    """
+    logs.setup("json" if config.log.format == "json" else "human", config.log.level)
+    try:
+        uvloop.run(_serve(config, beside))
+    except OSError as error:
+        return str(error)
+    return None
+
+
+async def _serve(config: Config, beside: Beside) -> None:
+    access = None
+    if config.log.access:
+        access = AccessLog(sys.stderr.fileno(), "json" if config.log.format == "json" else "human")
+    app = GatewayApp(config, Sockets(), time.monotonic, access)
+    signals = _Signals()
+    admin: AdminServer | None = None
+    try:
+        base = f"http://{_host(*await _listen(app, config))}"
+        admin = _admin(config, app)
+        admin_host, admin_port = admin.start()
+        log.info("serving at %s, metrics and status at http://%s", base, _host(admin_host, admin_port))
+        gc.collect()
+        gc.freeze()  # what start-up made lives for ever; collecting must not walk it again and again
+        async with beside(app, base):
+            name = await signals.first()
+            log.info("%s: draining; a second signal ends at once", name)
+            await signals.unless_second(app.drain())
+    finally:
+        await app.stop()
+        if admin is not None:
+            admin.stop()
+
+
+async def _listen(app: GatewayApp, config: Config) -> tuple[str, int]:
+    try:
+        return await app.start()
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(
+            f"cannot listen at {config.listen.data}: {why}; choose another with --listen"
+        ) from error
+
+
+def _admin(config: Config, app: GatewayApp) -> AdminServer:
+    from maitred.admin.server import AdminServer  # noqa: PLC0415 - brings a web framework along
+
+    return AdminServer(
+        config.admin.listen.host,
+        config.admin.listen.port,
+        loop=asyncio.get_running_loop(),
+        endpoints=app.house.gateway.table.by_name.values,
+        render=lambda: render(app.metrics),
+    )
+
+
+def _host(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first asks for an end, the second insists."""
+
+    def __init__(self) -> None:
+        self._names: asyncio.Queue[str] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._names.put_nowait, number.name)
+
+    async def first(self) -> str:
+        """Wait for a signal; its name."""
+        return await self._names.get()
+
+    async def unless_second(self, work: Awaitable[object]) -> None:
+        """Let `work` come to its end, or give it up at another signal."""
+        working = asyncio.ensure_future(work)
+        insisted = asyncio.create_task(self._names.get())
+        await asyncio.wait((working, insisted), return_when=asyncio.FIRST_COMPLETED)
+        for task in (working, insisted):
+            task.cancel()
+        await asyncio.gather(working, insisted, return_exceptions=True)

@@ -1,0 +1,80 @@
+"""The tree written out again: as YAML that loads to an equal tree, as a JSON Schema, as words for people."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from maitred.config.kinds import Kind
+from maitred.config.tree import Config, Field, Listed, fields_of
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def show(config: Config) -> str:
+    """The effective tree as YAML. What is off or unset is left out, so the text loads to an equal tree."""
+    written = _write(Config, config)
+    # Both lists are alternatives, so the empty one must go.
+    written = {key: value for key, value in written.items() if value != []}
+    return yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=110)
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of the file, for editors. Empty keys, which the loader takes, are not in it."""
+    body = _describe_section(Config)
+    body["required"] = ["version"]
+    body["not"] = {"required": ["endpoints", "models"]}
+    return {"$schema": DIALECT, "title": "maitred.yaml", **body}
+
+
+def default_words(field: Field) -> str:
+    """The default as the documentation names it."""
+    if field.required:
+        return "required"
+    if field.setting.derived:
+        return field.setting.derived
+    return "`" + json.dumps(_write(field.setting.kind, field.default)).strip('"') + "`"
+
+
+def _write(kind: Kind | Listed | type[Struct], value: Any) -> Any:
+    """The value as the plain data that YAML and JSON know."""
+    if isinstance(kind, Kind):
+        return kind.write(value)
+    if isinstance(kind, Listed):
+        return [_write(kind.item, item) for item in value]
+    values = ((field, getattr(value, field.name)) for field in fields_of(kind))
+    return {
+        field.setting.key: _write(field.setting.kind, value) for field, value in values if value is not None
+    }
+
+
+def _describe(kind: Kind | Listed | type[Struct]) -> dict[str, Any]:
+    """The schema of any value of this kind."""
+    if isinstance(kind, Kind):
+        return kind.schema
+    if isinstance(kind, Listed):
+        return {
+            "type": "array",
+            "items": _describe(kind.item),
+            "minItems": kind.length_min,
+            "uniqueItems": kind.distinct,
+        }
+    return _describe_section(kind)
+
+
+def _describe_section(section: type[Struct]) -> dict[str, Any]:
+    properties = {}
+    for field in fields_of(section):
+        setting = field.setting
+        doc = setting.doc or str(setting.kind.__doc__)
+        property_ = {**_describe(setting.kind), "description": doc}
+        if setting.derived:
+            property_["description"] += f" Default: {setting.derived}."
+        elif not field.required:
+            property_["default"] = _write(setting.kind, field.default)
+        properties[setting.key] = property_
+    required = [field.setting.key for field in fields_of(section) if field.required]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -1,0 +1,50 @@
+"""Which model names the house serves, and where: the menu that the door reads from.
+
+Names come from the configuration, or from the engines themselves when only their addresses were given.
+Nothing else ever becomes a metric label or goes upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+
+class Route(Struct, frozen=True):
+    """One name a client may say: the pool that answers, and the name its engines know."""
+
+    name: str
+    pool: str
+    served_as: str
+
+    @property
+    def renamed(self) -> bool:
+        """Whether requests and answers must have their model name put in or back."""
+        return self.name != self.served_as
+
+
+class Models:
+    """The served names. Replaced as a whole by `serve`; cards are what an engine says of its model."""
+
+    def __init__(self, routes: Iterable[Route] = ()) -> None:
+        self._routes: dict[str, Route] = {}
+        self._cards: dict[str, dict[str, Any]] = {}
+        self.serve(routes)
+
+    def serve(self, routes: Iterable[Route]) -> None:
+        """From now on serve exactly these names."""
+        self._routes = {route.name: route for route in routes}
+
+    def find(self, name: str) -> Route | None:
+        """The route of a name; None when the house does not serve it."""
+        return self._routes.get(name)
+
+    def learn(self, pool: str, card: dict[str, Any]) -> None:
+        """Keep what an engine of this pool says of its model: one entry of its /v1/models."""
+        self._cards[pool] = card
+
+    def entries(self) -> list[tuple[str, dict[str, Any]]]:
+        """Every served name with its engine's card ({} while no engine has answered)."""
+        return [(route.name, self._cards.get(route.pool, {})) for route in self._routes.values()]

@@ -1,0 +1,91 @@
+"""The endpoint table: which engines there are and whether they may be given work.
+
+An endpoint's life is one table of moves; anything not in it is no move. What drives it:
+
+    ANSWERED   a probe was answered properly      SILENT   a probe or a connect got nothing usable
+    REMOVED    the address left the set           LISTED   the address is (again) in the set
+    EMPTY      a draining endpoint's last leg is over
+
+Only READY is given work. A return from EJECTED is a new incarnation: the engine may have been restarted,
+so nothing learned of the old one holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from maitred.core.words import Endpoint, EndpointState, Facts
+
+PROBING, READY, EJECTED, DRAINING, GONE = EndpointState
+
+
+class Sign(Enum):
+    """What can happen to an endpoint."""
+
+    ANSWERED = auto()
+    SILENT = auto()
+    REMOVED = auto()
+    LISTED = auto()
+    EMPTY = auto()
+
+
+MOVES: dict[tuple[EndpointState, Sign], EndpointState] = {
+    (PROBING, Sign.ANSWERED): READY,
+    (PROBING, Sign.REMOVED): DRAINING,
+    (READY, Sign.SILENT): EJECTED,
+    (READY, Sign.REMOVED): DRAINING,
+    (EJECTED, Sign.ANSWERED): READY,
+    (EJECTED, Sign.REMOVED): DRAINING,
+    (DRAINING, Sign.LISTED): PROBING,
+    (DRAINING, Sign.EMPTY): GONE,
+}
+
+
+class EndpointTable:
+    """All endpoints by name and by pool, in the order in which they were listed."""
+
+    __slots__ = ("by_name", "by_pool")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Endpoint] = {}
+        self.by_pool: dict[str, list[Endpoint]] = {}
+
+    def move(self, endpoint: Endpoint, sign: Sign, why: str = "") -> EndpointState | None:
+        """Apply one sign; the state before it, or None where the table knows no move."""
+        before = endpoint.state
+        after = MOVES.get((before, sign))
+        if after is None:
+            return None
+        endpoint.state, endpoint.why = after, why
+        if (before, after) == (EJECTED, READY):
+            endpoint.incarnation += 1
+        if after is GONE:
+            del self.by_name[endpoint.name]
+            pool = self.by_pool[endpoint.pool]
+            pool.remove(endpoint)
+            if not pool:
+                del self.by_pool[endpoint.pool]
+        return before
+
+    def replace(self, pools: dict[str, tuple[str, ...]]) -> Iterator[tuple[Endpoint, Sign | None]]:
+        """Make the table hold exactly these addresses; yields each with its sign, None for a new one."""
+        wanted = {name_of(pool, url): (pool, url) for pool, urls in pools.items() for url in urls}
+        for name, endpoint in list(self.by_name.items()):
+            yield endpoint, Sign.LISTED if name in wanted else Sign.REMOVED
+        for name, (pool, url) in wanted.items():
+            if name not in self.by_name:
+                self.by_name[name] = endpoint = Endpoint(name=name, pool=pool, url=url)
+                self.by_pool.setdefault(pool, []).append(endpoint)
+                yield endpoint, None
+
+    def learn(self, endpoint: Endpoint, facts: Facts) -> None:
+        """Remember what a probe told; a different model at the address is a new incarnation."""
+        if endpoint.facts.model and facts.model != endpoint.facts.model:
+            endpoint.incarnation += 1
+        endpoint.facts = facts
+
+
+def name_of(pool: str, url: str) -> str:
+    """The stable name of an address: "pool/host:port"."""
+    return f"{pool}/{url.partition('://')[2]}"

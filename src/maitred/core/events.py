@@ -1,0 +1,82 @@
+"""What happened, told once: the only thing the observers see of the core.
+
+Events are values for counting and logging; nobody decides by them. `Ended` is emitted exactly once a
+ticket, whatever ended it: that is the invariant every shell is tested against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from maitred.core.outcome import Outcome
+from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticket, Usage
+
+
+class AtDoor(Struct, frozen=True):
+    """A request was over before it had a ticket: refused, or its client left.
+
+    `api` is None where the path is no API's, `model` "" unless the house serves what was asked for.
+    """
+
+    at: float
+    request_id: str
+    outcome: Outcome
+    api: Api | None = None
+    model: str = ""
+    tenant: str = ""
+
+
+class Seated(Struct, frozen=True):
+    """A ticket got its legs after `waited_s` seconds in the queue (all attempts counted)."""
+
+    at: float
+    ticket: Ticket
+    waited_s: float
+
+
+class Answered(Struct, frozen=True):
+    """First content of a leg left for the client."""
+
+    at: float
+    leg: Leg
+
+
+class AnswerBegan(Struct, frozen=True):
+    """A stream that began with the model's thinking came to its answer."""
+
+    at: float
+    leg: Leg
+
+
+class LegFailed(Struct, frozen=True):
+    """A leg failed; `again` says whether the ticket was queued once more."""
+
+    at: float
+    leg: Leg
+    failure: Failure
+    again: bool
+
+
+class Ended(Struct, frozen=True):
+    """A ticket is over. `usage` is None where nothing was generated or nobody knows."""
+
+    at: float
+    ticket: Ticket
+    outcome: Outcome
+    usage: Usage | None
+
+
+class EndpointMoved(Struct, frozen=True):
+    """An endpoint changed its state; `why` is for people."""
+
+    at: float
+    endpoint: Endpoint
+    before: EndpointState
+    after: EndpointState
+    why: str
+
+
+Event = AtDoor | Seated | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
+Emit = Callable[[Event], None]

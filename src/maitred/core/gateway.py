@@ -1,0 +1,290 @@
+"""The core itself: every verb a shell can say, and all state of what waits and what is seated.
+
+A shell tells what happened (`accept`, `sent`, `answered`, `fail`, `finish`, `update`, ...) and then asks
+`release` what to do. No verb waits, reads a clock or draws randomness it was not given, so a recorded
+sequence of calls can be replayed to the same effects. The shape of a ticket's life:
+
+    accept -> QUEUED -- release --> DISPATCHED -- finish --> ENDED
+                 ^                      |
+                 +-------- fail --------+        (finish is legal everywhere; the first one wins)
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from maitred.core.chooser import least_loaded
+from maitred.core.endpoints import EndpointTable, Sign
+from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed, Seated
+from maitred.core.outcome import FailureKind, Outcome, Refusal
+from maitred.core.queue import PoolQueue
+from maitred.core.words import (
+    Abilities,
+    Change,
+    Drop,
+    Effect,
+    Endpoint,
+    Endpoints,
+    EndpointState,
+    Failure,
+    Go,
+    Identity,
+    Leg,
+    LegPhase,
+    Phase,
+    PoolSettings,
+    Probed,
+    Request,
+    Reset,
+    Settings,
+    Stop,
+    Ticket,
+    Usage,
+)
+
+RECENT = 0.1
+"""Weight of the newest service time in its moving mean: about the last twenty answers count."""
+
+
+def _unheard(_event: Event) -> None:
+    """Events of a gateway nobody observes."""
+
+
+class Gateway:
+    """All decisions of one house. Not thread-safe; every verb takes `now` in monotonic seconds."""
+
+    def __init__(self, settings: Settings, abilities: Abilities, rng: Random, emit: Emit = _unheard) -> None:
+        self.settings = settings
+        self.abilities = abilities
+        self.table = EndpointTable()
+        self._rng = rng
+        self._emit = emit
+        self._queues: dict[str, PoolQueue] = {}
+        self._service_s: dict[str, float] = {}
+        self._outbox: list[Effect] = []
+        self._waiting = 0
+        self._turn = 0
+
+    # -- the journey of a ticket ------------------------------------------------------------------
+
+    def accept(self, request: Request, identity: Identity, now: float) -> Ticket:
+        """Let a request in; it waits until `release` seats it. Raises Refusal when it may not even wait."""
+        if not self.settings.accepting:
+            raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
+        pool, limits = request.pool, self._limits(request.pool)
+        if not self._ready(pool):
+            raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
+        queue = self._queues.get(pool)
+        if queue is None:
+            queue = self._queues[pool] = PoolQueue()
+        ticket = Ticket(request, identity, now, now + limits.queue_wait_s)
+        if queue.full(request.body_bytes, limits) and (queue or not self._choose(ticket, limits)):
+            raise Refusal(
+                Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=self._drain_s(pool)
+            )
+        queue.push(ticket)
+        self._waiting += 1
+        return ticket
+
+    def release(self, now: float) -> list[Effect]:
+        """What to do now: seat what fits, stop what waited too long. The only place that chooses."""
+        if not self._waiting and not self._outbox:
+            return []
+        effects, self._outbox = self._outbox, []
+        for pool, queue in self._queues.items():
+            if queue:
+                self._expire(pool, queue, now, effects)
+                self._seat(pool, queue, now, effects)
+        return effects
+
+    def sent(self, leg: Leg, now: float, endpoint: str | None = None) -> None:
+        """The request's bytes left for the leg's endpoint; `endpoint` corrects where they really went."""
+        if leg.phase is not LegPhase.SEATED:
+            return
+        leg.phase, leg.sent_at = LegPhase.SENT, now
+        if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
+            real.running += 1
+            self._vacate(leg.endpoint, now)
+            leg.endpoint = real
+
+    def answered(self, leg: Leg, now: float) -> None:
+        """First content of this leg: from here on no other endpoint may answer, so its rivals are dropped."""
+        if leg.phase in (LegPhase.OVER, LegPhase.ANSWERED):
+            return
+        leg.phase, leg.answered_at = LegPhase.ANSWERED, now
+        self._emit(Answered(now, leg))
+        for rival in leg.ticket.legs:
+            if rival is not leg and rival.phase is not LegPhase.OVER:
+                self._free(rival, now)
+                self._outbox.append(Drop(rival))
+
+    def progress(self, leg: Leg, output_tokens_total: int, now: float) -> None:  # noqa: ARG002
+        """The leg's output so far, told at multiples of 16 tokens, whatever the reads were."""
+        leg.output_tokens = output_tokens_total
+
+    def leave(self, leg: Leg, usage: Usage | None, now: float) -> None:
+        """The leg is over and its place free; the ticket goes on with its other legs."""
+        if usage is not None:
+            leg.output_tokens = usage.output_tokens
+        self._free(leg, now)
+
+    def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
+        """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
+        if leg.phase is LegPhase.OVER:
+            return False
+        delivered = leg.phase is LegPhase.ANSWERED
+        ticket = leg.ticket
+        self._free(leg, now)
+        if failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
+            self._move(leg.endpoint, Sign.SILENT, failure.detail or failure.kind.label, now)
+        again = not delivered and self._may_repeat(ticket, leg, failure)
+        self._emit(LegFailed(now, leg, failure, again))
+        if again:
+            for partner in ticket.legs:
+                if partner.phase is not LegPhase.OVER:
+                    self._free(partner, now)
+                    self._outbox.append(Drop(partner))
+            ticket.excluded += (leg.endpoint.name,)
+            ticket.phase = Phase.QUEUED
+            self._queues[ticket.request.pool].push(ticket, front=True)
+            self._waiting += 1
+        return again
+
+    def finish(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> Outcome:
+        """End a ticket in whatever phase it is. The first caller decides; later ones learn what it said."""
+        if ticket.outcome is None:
+            self._end(ticket, outcome, usage, now)
+        return ticket.outcome or outcome
+
+    def next_wakeup(self) -> float | None:
+        """The next instant at which `release` would do something by itself; None while nothing waits."""
+        if not self._waiting:
+            return None
+        deadlines = (queue.next_deadline() for queue in self._queues.values())
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def waiting_by_pool(self) -> dict[str, int]:
+        """How many tickets wait in each pool, for whoever watches."""
+        return {pool: len(queue) for pool, queue in list(self._queues.items())}
+
+    def update(self, change: Change, now: float) -> None:
+        """Let the world and the operator in: addresses, probe results, settings."""
+        match change:
+            case Endpoints(pools=pools):
+                for endpoint, sign in self.table.replace(pools):
+                    if sign is None:
+                        self._emit(EndpointMoved(now, endpoint, endpoint.state, endpoint.state, "listed"))
+                        continue
+                    self._move(endpoint, sign, "", now)
+                    if not endpoint.running:
+                        self._move(endpoint, Sign.EMPTY, "", now)
+                self._forget_pools()
+            case Probed(endpoint=name, ok=ok, facts=facts, why=why):
+                if (probed := self.table.by_name.get(name)) is not None:
+                    if ok:
+                        self.table.learn(probed, facts)
+                    probed.why = why
+                    self._move(probed, Sign.ANSWERED if ok else Sign.SILENT, why, now)
+            case Reset(settings=settings):
+                self.settings = settings
+
+    # -- parts of verbs ---------------------------------------------------------------------------
+
+    def _limits(self, pool: str) -> PoolSettings:
+        return self.settings.pools.get(pool, self.settings.default)
+
+    def _choose(self, ticket: Ticket, limits: PoolSettings) -> Endpoint | None:
+        return least_loaded(self.table.by_pool.get(ticket.request.pool, ()), ticket, limits.cap)
+
+    def _seat(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
+        limits = self._limits(pool)
+        progressed = True
+        while progressed:
+            progressed = False
+            for place, ticket in enumerate(queue.candidates(now)):
+                endpoint = self._choose(ticket, limits)
+                if endpoint is None:
+                    if place == 0:
+                        queue.head_waits(ticket, now)
+                    continue
+                queue.remove(ticket)
+                effects.append(self._go(ticket, endpoint, now))
+                progressed = True
+
+    def _go(self, ticket: Ticket, endpoint: Endpoint, now: float) -> Go:
+        self._waiting -= 1
+        self._turn += 1
+        endpoint.running += 1
+        endpoint.seated += 1
+        endpoint.turn = self._turn
+        ticket.attempts += 1
+        leg = Leg(self._turn, ticket, endpoint, endpoint.incarnation, ticket.attempts, now)
+        ticket.phase = Phase.DISPATCHED
+        ticket.legs = [leg]
+        self._emit(Seated(now, ticket, now - ticket.arrival))
+        return Go(ticket, ticket.legs)
+
+    def _expire(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
+        while (ticket := queue.overdue(now)) is not None:
+            outcome = Outcome.QUEUE_DEADLINE if self._ready(pool) else Outcome.NO_ENDPOINT
+            self._end(ticket, outcome, None, now)
+            effects.append(Stop(ticket, outcome, self._drain_s(pool)))
+
+    def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
+        pool = ticket.request.pool
+        if ticket.phase is Phase.QUEUED:
+            self._queues[pool].remove(ticket)
+            self._waiting -= 1
+        for leg in ticket.legs:
+            if leg.phase is not LegPhase.OVER:
+                self._free(leg, now)
+                if outcome is Outcome.COMPLETED:
+                    mean_s = self._service_s.get(pool, now - leg.seated_at)
+                    self._service_s[pool] = mean_s + RECENT * (now - leg.seated_at - mean_s)
+        ticket.phase, ticket.outcome, ticket.ended_at = Phase.ENDED, outcome, now
+        self._emit(Ended(now, ticket, outcome, usage))
+
+    def _may_repeat(self, ticket: Ticket, leg: Leg, failure: Failure) -> bool:
+        """Whether another seat is allowed and there is one to hope for."""
+        if not (self.abilities.retry and failure.kind.repeatable) or ticket.outcome is not None:
+            return False
+        if ticket.attempts >= self.settings.attempts_max:
+            return False
+        shut = (*ticket.excluded, leg.endpoint.name)
+        others = self.table.by_pool.get(ticket.request.pool, ())
+        return any(e.state is EndpointState.READY and e.name not in shut for e in others)
+
+    def _free(self, leg: Leg, now: float) -> None:
+        if leg.phase is LegPhase.OVER:
+            return
+        leg.phase = LegPhase.OVER
+        self._vacate(leg.endpoint, now)
+
+    def _vacate(self, endpoint: Endpoint, now: float) -> None:
+        endpoint.running -= 1
+        if endpoint.state is EndpointState.DRAINING and not endpoint.running:
+            self._move(endpoint, Sign.EMPTY, "", now)
+
+    def _move(self, endpoint: Endpoint, sign: Sign, why: str, now: float) -> None:
+        before = self.table.move(endpoint, sign, why)
+        if before is not None:
+            self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))
+
+    def _drain_s(self, pool: str) -> float:
+        """Predicted wait of a newcomer: the tickets before it, served at the recent pace; at least 1 s.
+
+        Up to a quarter is added at random, so that those refused together do not return together.
+        """
+        queue, places = self._queues.get(pool), self._ready(pool) * self._limits(pool).cap
+        before = len(queue) if queue is not None else 0
+        wait_s = (before + 1) * self._service_s.get(pool, 1.0) / places if places else 1.0
+        return max(1.0, wait_s) * (1 + self._rng.random() / 4)
+
+    def _ready(self, pool: str) -> int:
+        return sum(e.state is EndpointState.READY for e in self.table.by_pool.get(pool, ()))
+
+    def _forget_pools(self) -> None:
+        """Drop the queues of pools that are no more and hold nobody."""
+        for pool in [p for p, q in self._queues.items() if not q and p not in self.table.by_pool]:
+            del self._queues[pool]
+            self._service_s.pop(pool, None)

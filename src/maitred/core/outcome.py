@@ -1,0 +1,130 @@
+"""How a request can end: one closed list, used unchanged as metric label, log field and answer.
+
+Members are public and only ever added to. Each carries its answer in the calling API's shape, so that
+nobody downstream needs a table of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+RETRY_AFTER_MAX_S = 60
+"""Official clients ignore longer waits, so a longer one is answered with `x-should-retry: false`."""
+
+
+class Outcome(Enum):
+    """One way for a request to end.
+
+    Attributes of each member: `label` (metric label and log field), `status` (HTTP status of an answer
+    the gateway makes itself), `code` and `kind` (OpenAI's `error.code` and `error.type`), `retry` (whether
+    the same request may succeed later; None where no answer carries it).
+    """
+
+    #                     status  OpenAI code                  OpenAI type               retry
+    COMPLETED = ("completed", 200, "", "", None)
+    BAD_REQUEST = ("bad_request", 400, "invalid_request", "invalid_request_error", False)
+    UNAUTHENTICATED = ("unauthenticated", 401, "invalid_api_key", "authentication_error", False)
+    PATH_NOT_FOUND = ("path_not_found", 404, "path_not_found", "invalid_request_error", False)
+    METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "method_not_allowed", "invalid_request_error", False)
+    REQUEST_TIMEOUT = ("request_timeout", 408, "request_timeout", "invalid_request_error", True)
+    BODY_TOO_LARGE = ("body_too_large", 413, "request_too_large", "invalid_request_error", False)
+    MEDIA_TYPE = ("media_type", 415, "unsupported_media_type", "invalid_request_error", False)
+    HEADERS_TOO_LARGE = ("headers_too_large", 431, "headers_too_large", "invalid_request_error", False)
+    MODEL_NOT_FOUND = ("model_not_found", 404, "model_not_found", "invalid_request_error", False)
+    QUEUE_FULL = ("queue_full", 429, "server_overloaded", "server_overloaded", True)
+    QUEUE_DEADLINE = ("queue_deadline", 429, "server_overloaded", "server_overloaded", True)
+    NO_ENDPOINT = ("no_endpoint", 503, "no_endpoint", "server_error", True)
+    DRAINING = ("draining", 503, "draining", "server_error", True)
+    ENGINE_REFUSED = ("engine_refused", 400, "engine_refused", "invalid_request_error", False)
+    ENGINE_OVERLOADED = ("engine_overloaded", 429, "server_overloaded", "server_overloaded", True)
+    FAILED_UPSTREAM = ("failed_upstream", 502, "upstream_failed", "server_error", False)
+    FAILED_DEADLINE = ("failed_deadline", 504, "deadline_exceeded", "server_error", False)
+    FAILED_TRUNCATED = ("failed_truncated", 502, "stream_truncated", "server_error", False)
+    FAILED_INTERNAL = ("failed_internal", 500, "failed_internal", "server_error", False)
+    CLIENT_GONE = ("client_gone", 499, "client_gone", "client_error", None)
+
+    label: str
+    status: int
+    code: str
+    kind: str
+    retry: bool | None
+    index: int
+
+    def __new__(cls, label: str, status: int, code: str, kind: str, retry: bool | None) -> Outcome:
+        """Give the member its attributes; `index` counts members so that metrics can index lists."""
+        member = object.__new__(cls)
+        member._value_ = label
+        member.label, member.status, member.code, member.kind, member.retry = label, status, code, kind, retry
+        member.index = len(cls.__members__)
+        return member
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
+    """The client's fault or our limits: the request is answered without an engine.
+
+    `param` names the offending field in the client's own words; `retry_after_s` is the predicted wait in
+    seconds (None: unknown or useless).
+    """
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.headers = headers
+
+    @property
+    def retryable(self) -> bool:
+        """Whether to tell the client that a repeat can help: never when the wait is too long to be obeyed."""
+        return bool(self.outcome.retry) and (self.retry_after_s or 0) <= RETRY_AFTER_MAX_S
+
+    @property
+    def wait_s(self) -> float | None:
+        """The wait to announce, within 1 and 60 seconds; None when none should be announced."""
+        if not self.retryable:
+            return None
+        return float(min(max(1, math.ceil(self.retry_after_s or 1)), RETRY_AFTER_MAX_S))
+
+
+class FailureKind(Enum):
+    """What can go wrong with one leg. `repeatable`: another endpoint may be tried while no content has left.
+
+    `blames`: the endpoint is at fault. `outcome`: how the ticket ends when no attempt is left.
+    """
+
+    #                      repeatable blames outcome
+    CONNECT = ("connect", True, True, Outcome.FAILED_UPSTREAM)
+    TLS = ("tls", True, True, Outcome.FAILED_UPSTREAM)
+    STALE_CONNECTION = ("stale_connection", True, False, Outcome.FAILED_UPSTREAM)
+    RESET = ("reset", True, True, Outcome.FAILED_UPSTREAM)
+    FIRST_BYTE_TIMEOUT = ("first_byte_timeout", False, True, Outcome.FAILED_DEADLINE)
+    IDLE_TIMEOUT = ("idle_timeout", False, True, Outcome.FAILED_UPSTREAM)
+    STATUS_429 = ("status_429", True, False, Outcome.ENGINE_OVERLOADED)
+    STATUS_5XX = ("status_5xx", True, True, Outcome.FAILED_UPSTREAM)
+    BAD_RESPONSE = ("bad_response", True, True, Outcome.FAILED_UPSTREAM)
+    ERROR_EVENT = ("error_event", True, True, Outcome.FAILED_UPSTREAM)
+    TRUNCATED = ("truncated", True, True, Outcome.FAILED_TRUNCATED)
+
+    label: str
+    repeatable: bool
+    blames: bool
+    outcome: Outcome
+    index: int
+
+    def __new__(cls, label: str, repeatable: bool, blames: bool, outcome: Outcome) -> FailureKind:
+        """Give the member its attributes."""
+        member = object.__new__(cls)
+        member._value_ = label
+        member.label, member.repeatable, member.blames, member.outcome = label, repeatable, blames, outcome
+        member.index = len(cls.__members__)
+        return member

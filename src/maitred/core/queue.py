@@ -1,0 +1,87 @@
+"""Where tickets wait: one bounded first-come queue per pool.
+
+A retry goes back to the head with its first deadline. Bounds count what waits, never what is seated, and
+return to zero by themselves because every way out passes `remove`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import islice
+
+from maitred.core.words import PoolSettings, Ticket
+
+LOOK_PAST = 8
+"""So many tickets behind a head that fits nowhere may be seated before it..."""
+HOLD_AFTER_S = 2.0
+"""...for so long; then the next free place is held for the head, or it would starve."""
+
+
+class PoolQueue:
+    """First come, first served; `waiting` and `body_bytes` are what the bounds count.
+
+    Every ticket in it is in `_tickets` (order of service) and at least once in `_deadlines` (a heap whose
+    entries die with the ticket's place and are swept out when they outnumber the living).
+    """
+
+    __slots__ = ("_blocked", "_blocked_at", "_deadlines", "_sequence", "_tickets", "body_bytes")
+
+    def __init__(self) -> None:
+        self._tickets: OrderedDict[int, Ticket] = OrderedDict()
+        self._deadlines: list[tuple[float, int, Ticket]] = []
+        self._sequence = 0
+        self._blocked: Ticket | None = None
+        self._blocked_at = 0.0
+        self.body_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def full(self, body_bytes: int, limits: PoolSettings) -> bool:
+        """Whether one more body of this size would pass a bound."""
+        return (
+            len(self._tickets) >= limits.queue_requests_max
+            or self.body_bytes + body_bytes > limits.queue_bytes_max
+        )
+
+    def push(self, ticket: Ticket, *, front: bool = False) -> None:
+        """Let a ticket wait, at the tail, or at the head when it comes back from a failed seat."""
+        self._tickets[id(ticket)] = ticket
+        self.body_bytes += ticket.request.body_bytes
+        if front:
+            self._tickets.move_to_end(id(ticket), last=False)
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (ticket.queue_deadline, self._sequence, ticket))
+        if len(self._deadlines) > 2 * len(self._tickets) + 64:
+            self._deadlines = [entry for entry in self._deadlines if id(entry[2]) in self._tickets]
+            heapq.heapify(self._deadlines)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a ticket out, whatever the reason; nothing happens when it does not wait."""
+        if self._tickets.pop(id(ticket), None) is not None:
+            self.body_bytes -= ticket.request.body_bytes
+
+    def candidates(self, now: float) -> Iterator[Ticket]:
+        """Tickets that may be seated now, in order: the head, then a few behind it while it may be passed."""
+        first = list(islice(self._tickets.values(), 1 + LOOK_PAST))
+        if first and first[0] is self._blocked and now - self._blocked_at > HOLD_AFTER_S:
+            del first[1:]
+        return iter(first)
+
+    def head_waits(self, head: Ticket, now: float) -> None:
+        """The head fitted nowhere: its patience runs from the first time."""
+        if head is not self._blocked:
+            self._blocked, self._blocked_at = head, now
+
+    def next_deadline(self) -> float | None:
+        """The earliest instant at which a waiting ticket's patience ends."""
+        while self._deadlines and id(self._deadlines[0][2]) not in self._tickets:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def overdue(self, now: float) -> Ticket | None:
+        """The waiting ticket whose patience ended first, if any; it stays until `remove`."""
+        deadline = self.next_deadline()
+        return self._deadlines[0][2] if deadline is not None and deadline <= now else None

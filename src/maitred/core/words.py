@@ -1,0 +1,246 @@
+"""The vocabulary: what a request, a ticket, a leg and an endpoint are, and what the core may answer.
+
+Values are frozen Structs; tickets, legs and endpoints are mutable state that only the core changes. Times
+are float seconds on the shell's monotonic clock; token counts are ints.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from maitred.core.outcome import FailureKind, Outcome
+
+
+class Api(IntEnum):
+    """The client API a request speaks; decides the shape of errors and what counts as content."""
+
+    CHAT = 0
+    COMPLETIONS = 1
+    EMBEDDINGS = 2
+
+    @property
+    def label(self) -> str:
+        """Name in metrics and logs."""
+        return self.name.lower()
+
+
+class Request(Struct, frozen=True):
+    """What the core needs to know of a request; its content never enters the core.
+
+    `model` is the name the client said, `pool` the endpoints that serve it. `sequences` counts the answers
+    asked for (n, best_of and prompt lists multiply). `body_bytes` is what waiting costs in memory.
+    """
+
+    id: str
+    api: Api
+    model: str
+    pool: str
+    stream: bool = False
+    body_bytes: int = 0
+    sequences: int = 1
+
+
+class Identity(Struct, frozen=True):
+    """Who asks. Until keys exist there is one tenant."""
+
+    tenant: str = "anonymous"
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one answer. `exact` is False where the engine gave no figure and events were counted."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    exact: bool = True
+
+
+class Failure(Struct, frozen=True):
+    """Why a leg failed: its kind, the engine's status if one came, and the wait the engine asked for."""
+
+    kind: FailureKind
+    status: int = 0
+    retry_after_s: float | None = None
+    detail: str = ""
+
+
+class EndpointState(IntEnum):
+    """Where an endpoint stands; `core/endpoints.py` holds the table of moves."""
+
+    PROBING = 0
+    READY = 1
+    EJECTED = 2
+    DRAINING = 3
+    GONE = 4
+
+    @property
+    def label(self) -> str:
+        """Name in metrics and logs."""
+        return self.name.lower()
+
+
+class Facts(Struct, frozen=True):
+    """What an engine says of itself: kind ("vllm", "sglang", "llamacpp", ""), model, context in tokens."""
+
+    engine: str = ""
+    model: str = ""
+    context_tokens: int | None = None
+
+
+class Endpoint(Struct, eq=False):
+    """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
+
+    `running` is the ledger: legs now holding a place. `seated` counts legs ever given to it, `turn` is the
+    number of the last one.
+    """
+
+    name: str
+    pool: str
+    url: str
+    state: EndpointState = EndpointState.PROBING
+    incarnation: int = 0
+    facts: Facts = Facts()
+    why: str = ""
+    running: int = 0
+    seated: int = 0
+    turn: int = 0
+
+
+class Role(IntEnum):
+    """The part of an answer a leg produces."""
+
+    BOTH = 0
+
+
+class LegPhase(IntEnum):
+    """A leg's life; only SEATED to ANSWERED hold a place at the endpoint."""
+
+    SEATED = 0
+    SENT = 1
+    ANSWERED = 2
+    OVER = 3
+
+
+class Leg(Struct, eq=False):
+    """One endpoint's part of a ticket, holding one place there from Go to leave, fail or finish.
+
+    `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
+    `output_tokens` is the engine's output so far.
+    """
+
+    number: int
+    ticket: Ticket
+    endpoint: Endpoint
+    incarnation: int
+    attempt: int
+    seated_at: float
+    role: Role = Role.BOTH
+    phase: LegPhase = LegPhase.SEATED
+    sent_at: float = 0.0
+    answered_at: float = 0.0
+    output_tokens: int = 0
+
+
+class Phase(IntEnum):
+    """A ticket's life."""
+
+    QUEUED = 0
+    DISPATCHED = 1
+    ENDED = 2
+
+
+class Ticket(Struct, eq=False):
+    """One request inside the house, from accept to finish.
+
+    `queue_deadline` is the instant after which waiting is over; a retry keeps it. `excluded` names the
+    endpoints that failed this ticket. `outcome` is set exactly once.
+    """
+
+    request: Request
+    identity: Identity
+    arrival: float
+    queue_deadline: float
+    phase: Phase = Phase.QUEUED
+    legs: list[Leg] = []
+    attempts: int = 0
+    excluded: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    ended_at: float = 0.0
+
+
+class Go(Struct, frozen=True):
+    """Effect: the ticket is seated; send it to these legs."""
+
+    ticket: Ticket
+    legs: list[Leg]
+
+
+class Drop(Struct, frozen=True):
+    """Effect: this leg is over for the core; abort what still runs for it."""
+
+    leg: Leg
+
+
+class Stop(Struct, frozen=True):
+    """Effect: the core ended the ticket; tell its client."""
+
+    ticket: Ticket
+    outcome: Outcome
+    retry_after_s: float | None
+
+
+Effect = Go | Drop | Stop
+
+
+class Abilities(Struct, frozen=True):
+    """What the shell can do; the core plans nothing else."""
+
+    retry: bool = True
+
+
+class PoolSettings(Struct, frozen=True):
+    """Limits of one pool. `cap`: requests at one endpoint at once. The queue is bounded three ways."""
+
+    cap: int = 256
+    queue_requests_max: int = 2048
+    queue_bytes_max: int = 256 * 1024 * 1024
+    queue_wait_s: float = 30.0
+
+
+class Settings(Struct, frozen=True):
+    """What the operator chose, whole and versioned: replaced by `update`, never changed.
+
+    Pools not named in `pools` live by `default`. `accepting` is False while the house drains.
+    """
+
+    version: int = 0
+    pools: dict[str, PoolSettings] = {}
+    default: PoolSettings = PoolSettings()
+    attempts_max: int = 2
+    accepting: bool = True
+
+
+class Endpoints(Struct, frozen=True, tag=True):
+    """Change: the whole set of addresses, pool -> URLs. What is missing drains and goes."""
+
+    pools: dict[str, tuple[str, ...]]
+
+
+class Probed(Struct, frozen=True, tag=True):
+    """Change: an endpoint was asked how it is. `why` says what is wrong when `ok` is False."""
+
+    endpoint: str
+    ok: bool
+    facts: Facts = Facts()
+    why: str = ""
+
+
+class Reset(Struct, frozen=True, tag="Settings"):
+    """Change: new settings are in force."""
+
+    settings: Settings
+
+
+Change = Endpoints | Probed | Reset

@@ -1,0 +1,277 @@
+"""One connection to an engine: sends a request, parses the answer, tells a reader.
+
+The reader is called once a read, never once a chunk, with the raw bytes as they came and the body bytes
+within them; it chooses which to pass on. Nothing is buffered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+import httptools
+from msgspec import Struct
+
+from maitred.core.outcome import FailureKind
+from maitred.net.sweep import NEVER, Sweep
+
+
+class AnswerHead(Struct):
+    """Status and headers of an answer (names in lower case). `length` None: chunked, or until the close."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    length: int | None
+    chunked: bool
+
+
+class Read(Struct):
+    """What one read brought: raw bytes, the body bytes in them, and how they lie.
+
+    `whole_chunks`: the raw bytes begin and end between two HTTP chunks, so they can be passed on as they
+    are. `complete`: the answer is over with this read.
+    """
+
+    raw: bytes
+    body: bytes
+    whole_chunks: bool
+    complete: bool
+
+
+class Reader(Protocol):
+    """Who wants an answer. Exactly one of a completing `read` and `failed` is the last call."""
+
+    def head(self, head: AnswerHead) -> None:
+        """Status and headers have come."""
+
+    def read(self, read: Read) -> None:
+        """More of the body has come, or the end."""
+
+    def failed(self, kind: FailureKind, detail: str) -> None:
+        """No more will come."""
+
+
+class Patience(Struct, frozen=True):
+    """How long to wait, in seconds: for the first byte of an answer, between its reads, on an idle line."""
+
+    first_byte_s: float = 600.0
+    idle_s: float = 300.0
+    keep_alive_s: float = 4.0
+
+
+class Owner(Protocol):
+    """Who keeps connections; told when one opens, falls idle after an answer, and closes."""
+
+    def opened(self, connection: ClientConnection) -> None:
+        """It is connected."""
+
+    def freed(self, connection: ClientConnection) -> None:
+        """It may carry another request."""
+
+    def lost(self, connection: ClientConnection) -> None:
+        """It is closed."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One TCP or TLS connection to an endpoint, used for one request at a time."""
+
+    __slots__ = (
+        "_bodies", "_chunked", "_complete", "_head_over", "_headers", "_keep", "_length", "_owner",
+        "_parser", "_patience", "_reader", "_sweep", "_told_head", "_transport", "_upto",
+        "deadline", "reused", "url",
+    )  # fmt: skip
+
+    def __init__(self, url: str, sweep: Sweep, patience: Patience, owner: Owner) -> None:
+        self.url = url
+        self.reused = False
+        self.deadline = NEVER
+        self._sweep = sweep
+        self._patience = patience
+        self._owner = owner
+        self._reader: Reader | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._bodies: list[bytes] = []
+        self._length: int | None = None
+        self._chunked = False
+        self._head_over = False
+        self._told_head = False
+        self._complete = False
+        self._keep = False
+        self._upto = True  # the bytes read so far end between two chunks
+
+    # -- what a dispatcher calls ------------------------------------------------------------------
+
+    @property
+    def closing(self) -> bool:
+        """Whether it can no longer carry a request."""
+        return self._transport.is_closing()
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody waits for an answer on it."""
+        return self._reader is None
+
+    def send(self, parts: Iterable[bytes | memoryview], reader: Reader) -> None:
+        """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
+        if self.closing:
+            reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
+            return
+        self._reader = reader
+        self.deadline = self._sweep.clock() + self._patience.first_byte_s
+        self._transport.writelines(parts)
+
+    def pause(self) -> None:
+        """Read no more until `resume`: the client is slower than the engine."""
+        if not self.closing:
+            self._transport.pause_reading()
+        self.deadline = NEVER
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self.closing:
+            self._transport.resume_reading()
+        self.deadline = self._sweep.clock() + self._patience.idle_s
+
+    def abort(self) -> None:
+        """Close at once; the reader hears nothing more. The engine sees its client leave."""
+        self._reader = None
+        self._transport.abort()
+
+    # -- asyncio.Protocol -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._sweep.add(self)
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        reader = self._reader
+        if reader is None:  # nobody asked: the engine closes a request we gave up, or breaks the protocol
+            self._transport.abort()
+            return
+        started = self._upto
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._lose(FailureKind.BAD_RESPONSE, f"not HTTP: {error}")
+            return
+        self.deadline = self._sweep.clock() + self._patience.idle_s
+        if not self._head_over:
+            return
+        bodies, complete = self._bodies, self._complete
+        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        if bodies:
+            self._bodies = []
+        if not self._told_head:
+            self._told_head, started = True, False
+            reader.head(
+                AnswerHead(self._parser.get_status_code(), self._headers, self._length, self._chunked)
+            )
+        if self._upto and data[-2:] != b"\r\n":
+            self._upto = False
+        whole = started and self._upto and self._chunked
+        if complete:
+            self._finish()
+        if body or complete:
+            reader.read(Read(data, body, whole, complete))
+
+    def eof_received(self) -> None:
+        """See asyncio.Protocol; an answer without length or chunks is complete now."""
+        if self._reader is not None and self._told_head and not self._chunked and self._length is None:
+            reader, self._reader = self._reader, None
+            reader.read(Read(b"", b"", whole_chunks=False, complete=True))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._sweep.discard(self)
+        self._owner.lost(self)
+        if self._reader is None:
+            return
+        detail = str(exc) if exc else "the engine closed the connection"
+        if self._told_head:
+            kind = FailureKind.TRUNCATED
+        else:
+            kind = FailureKind.STALE_CONNECTION if self.reused else FailureKind.RESET
+        reader, self._reader = self._reader, None
+        reader.failed(kind, detail)
+
+    def expired(self, now: float) -> None:  # noqa: ARG002
+        """See Sweep: the engine was silent for too long, or the line has been idle long enough."""
+        if self._reader is None:
+            self._transport.abort()
+        elif self._told_head:
+            self._lose(FailureKind.IDLE_TIMEOUT, f"silent for {self._patience.idle_s:g} s")
+        else:
+            self._lose(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {self._patience.first_byte_s:g} s")
+
+    def _lose(self, kind: FailureKind, detail: str) -> None:
+        reader, self._reader = self._reader, None
+        self._transport.abort()
+        if reader is not None:
+            reader.failed(kind, detail)
+
+    def _finish(self) -> None:
+        """The answer is over: the connection is idle, or closes."""
+        self._reader = None
+        if not self._keep or self.closing:
+            self._transport.abort()
+            return
+        self.reused = True
+        self.deadline = self._sweep.clock() + self._patience.keep_alive_s
+        self._headers = []
+        self._length = None
+        self._chunked = self._head_over = self._told_head = self._complete = False
+        self._upto = True
+        self._owner.freed(self)
+
+    # -- httptools callbacks ----------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Bytes after the end of an answer are nobody's: refuse them before they reach a client."""
+        if self._complete:
+            raise ValueError("bytes after the end of the answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header line, or a trailer, which is dropped."""
+        if self._head_over:
+            return
+        name = name.lower()
+        if name == b"content-length":
+            self._length = int(value)
+        elif name == b"transfer-encoding":
+            self._chunked = value.lower() == b"chunked"
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is over, unless it was an interim one (1xx)."""
+        if self._parser.get_status_code() >= 200:
+            self._head_over = True
+            self._upto = not self._chunked or self._upto
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins."""
+        self._upto = False
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._bodies.append(body)
+
+    def on_chunk_complete(self) -> None:
+        """A chunk is over."""
+        self._upto = True
+
+    def on_message_complete(self) -> None:
+        """The answer is over, or the interim head was."""
+        if not self._head_over:
+            self._headers = []
+            return
+        self._complete = True
+        self._upto = True
+        self._keep = self._parser.should_keep_alive()

@@ -1,0 +1,56 @@
+"""Asking an engine a small question: one GET, its whole answer, a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from maitred.core.outcome import FailureKind
+from maitred.net.client import AnswerHead, ClientConnection, Read
+from maitred.net.pool import ConnectFailed, Pool
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+
+
+class _Collector:
+    """Reader of one small answer."""
+
+    __slots__ = ("_bodies", "_size", "_status", "over")
+
+    def __init__(self) -> None:
+        self._bodies: list[bytes] = []
+        self._size = 0
+        self._status = 0
+        self.over: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+
+    def head(self, head: AnswerHead) -> None:
+        self._status = head.status
+
+    def read(self, read: Read) -> None:
+        self._bodies.append(read.body)
+        self._size += len(read.body)
+        if self._size > ANSWER_BYTES_MAX:
+            self.failed(FailureKind.BAD_RESPONSE, f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
+        elif read.complete and not self.over.done():
+            self.over.set_result((self._status, b"".join(self._bodies)))
+
+    def failed(self, kind: FailureKind, detail: str) -> None:
+        if not self.over.done():
+            self.over.set_exception(ConnectFailed(kind, detail))
+
+
+async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """Status and body of `GET url+path` on a fresh connection. Raises ConnectFailed, also when it is late."""
+    connection: ClientConnection | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            connection = await pool.connect(url)
+            collector = _Collector()
+            host = urlsplit(url).netloc
+            connection.send((f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode(),), collector)
+            return await collector.over
+    except TimeoutError:
+        raise ConnectFailed(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {timeout_s:g} s") from None
+    finally:
+        if connection is not None and not connection.free:
+            connection.abort()

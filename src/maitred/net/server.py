@@ -1,0 +1,346 @@
+"""One client connection: strict parsing of requests, answers in order, and noticing that the client left.
+
+Requests are handed to a `Site` whole, one at a time, as an `HttpExchange`; pipelined ones wait their turn.
+Whatever two readers could understand differently (lengths, encodings, line ends, hosts) is refused and the
+connection closed, so that a request cannot be smuggled past the gateway inside another. llhttp in strict
+mode refuses most of it; `_check_framing` adds what it lets pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import httptools
+from msgspec import Struct
+
+from maitred.core.outcome import Outcome, Refusal
+from maitred.net.exchange import HttpExchange, RequestHead
+from maitred.net.sweep import NEVER, Sweep
+
+PIPELINED_MAX = 16
+"""Requests that may wait behind the one being served; beyond it the connection is not read."""
+DISCARD_BYTES_MAX = 64 * 1024
+"""A refused request's body up to this size is read and dropped; a larger one ends the connection."""
+LINGER_S = 2.0
+"""How long a closing connection is still read, so that the client sees the answer and not a reset."""
+
+
+class HttpLimits(Struct, frozen=True):
+    """Bounds of one connection; sizes in bytes, times in seconds."""
+
+    head_bytes_max: int = 64 * 1024
+    headers_max: int = 128
+    body_bytes_max: int = 64 * 1024 * 1024
+    head_timeout_s: float = 10.0
+    body_timeout_s: float = 30.0
+    keep_alive_s: float = 620.0
+    write_timeout_s: float = 60.0
+
+
+class Site(Protocol):
+    """Who answers."""
+
+    draining: bool
+
+    def check(self, head: RequestHead) -> None:
+        """Raise Refusal when this head is enough to refuse; called before the body is read."""
+
+    def serve(self, exchange: HttpExchange) -> None:
+        """Answer one request, now or later."""
+
+    def refuse(self, exchange: HttpExchange, refusal: Refusal, *, keep: bool) -> None:
+        """Answer a request that was refused before it could be served; not `keep`: and close."""
+
+    def opened(self, connection: ServerConnection) -> None:
+        """A client came."""
+
+    def closed(self, connection: ServerConnection) -> None:
+        """A client's connection is over."""
+
+
+class ServerConnection(asyncio.Protocol):
+    """One TCP connection of a client."""
+
+    __slots__ = (
+        "_advancing", "_bodies", "_broken", "_current", "_head", "_head_at", "_head_bytes", "_head_over",
+        "_headers", "_limits", "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal",
+        "_site", "_sweep", "_throttled", "_url", "client", "deadline", "transport",
+    )  # fmt: skip
+
+    def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits) -> None:
+        self._site = site
+        self._sweep = sweep
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._pending: deque[HttpExchange] = deque()
+        self._current: HttpExchange | None = None
+        self._broken: Refusal | None = None
+        self._lingering = False  # closing: what still comes is read and dropped
+        self._advancing = False
+        self._paused = False  # the client does not take what was written
+        self._throttled = False  # we do not read what the client sends
+        self.client = ""
+        self._begin()
+        self.deadline = sweep.clock() + limits.keep_alive_s
+
+    def _begin(self) -> None:
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._bodies: list[bytes] = []
+        self._received = 0
+        self._head_at = 0.0
+        self._head_bytes = 0
+        self._head_over = False
+        self._head: RequestHead | None = None
+        self._refusal: Refusal | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it serves nobody at the moment."""
+        return self._current is None and not self._pending
+
+    # -- asyncio.Protocol -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self.transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.client = f"{peer[0]}:{peer[1]}" if peer else ""
+        self._sweep.add(self)
+        self._site.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self._lingering or self._broken is not None:
+            return
+        if not self._head_over:
+            if not self._head_bytes:
+                self._head_at = self._sweep.clock()
+            self._head_bytes += len(data)
+        self._parse(data)
+        if not self._head_over and self._head_bytes > self._limits.head_bytes_max:
+            self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
+        self._advance()
+
+    def eof_received(self) -> None:
+        """See asyncio.Protocol: whoever stops sending has left; there is no half-open service."""
+        if self._current is not None:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """See asyncio.Protocol."""
+        self._sweep.discard(self)
+        self._site.closed(self)
+        self._pending.clear()
+        exchange, self._current = self._current, None
+        if exchange is not None:
+            exchange.lost()
+
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol: the client is slow."""
+        self._paused = True
+        self._rest()
+        if self._current is not None:
+            self._current.hold(paused=True)
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self._paused = False
+        if self._current is not None:
+            self._current.hold(paused=False)
+        self._advance()
+
+    def expired(self, now: float) -> None:  # noqa: ARG002
+        """See Sweep: too slow with its head or body, idle for too long, or not taking its answer."""
+        if self._lingering or self._paused or not self._head_bytes:
+            self.transport.abort()
+        else:
+            self._break(Refusal(Outcome.REQUEST_TIMEOUT, "the request did not arrive in time"))
+            self._advance()
+
+    # -- serving in order -------------------------------------------------------------------------
+
+    def done(self, exchange: HttpExchange, *, keep: bool) -> None:
+        """The exchange is answered in full; `keep`: the connection may carry another."""
+        if exchange is not self._current:
+            return
+        self._current = None
+        if not keep:
+            self.close()
+        elif not self._advancing:
+            self._advance()
+
+    def close(self) -> None:
+        """Close after what was written has left; an unread body is drained for a moment."""
+        self._pending.clear()
+        if self.transport.is_closing():
+            return
+        if self._broken is None and not self._head_bytes:
+            self.transport.close()
+            return
+        self._lingering = True
+        self.deadline = self._sweep.clock() + LINGER_S
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _rest(self) -> None:
+        """Set the deadline of what the connection waits for now."""
+        now, limits = self._sweep.clock(), self._limits
+        if self._paused:
+            self.deadline = now + limits.write_timeout_s
+        elif self._current is not None:
+            self.deadline = NEVER
+        elif self._head_over:
+            self.deadline = now + limits.body_timeout_s
+        elif self._head_bytes:
+            self.deadline = self._head_at + limits.head_timeout_s
+        else:
+            self.deadline = now + limits.keep_alive_s
+
+    def _advance(self) -> None:
+        """Serve what is whole, in order; then refuse what is broken; then wait for more."""
+        if self._lingering or self._paused:
+            return
+        self._advancing = True
+        while self._current is None and self._pending and not self._paused:
+            exchange = self._current = self._pending.popleft()
+            if exchange.refusal is not None:
+                self._site.refuse(exchange, exchange.refusal, keep=True)
+            else:
+                self._site.serve(exchange)
+        self._advancing = False
+        if self._current is None and self._broken is not None and not self._lingering:
+            head = self._head or RequestHead("", "", [], keep_alive=False, http11=True, length=None)
+            exchange = self._current = HttpExchange(self, self._site, head, b"")
+            self._site.refuse(exchange, self._broken, keep=False)
+        if not self._lingering:
+            self._rest()
+            self._throttle()
+
+    def _throttle(self) -> None:
+        """Stop reading a client that sends far ahead of its answers."""
+        throttle = len(self._pending) >= PIPELINED_MAX
+        if throttle is not self._throttled and not self.transport.is_closing():
+            self._throttled = throttle
+            if throttle:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    # -- parsing ----------------------------------------------------------------------------------
+
+    def _parse(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The message is complete. An upgrade is ignored: what follows is the next request.
+                self._parser = httptools.HttpRequestParser(self)
+                data = data[upgrade.args[0] :]
+                if data and self._broken is None:
+                    continue
+            except httptools.HttpParserError as error:
+                self._break(Refusal(Outcome.BAD_REQUEST, f"malformed HTTP request: {error}"))
+            return
+
+    def on_url(self, url: bytes) -> None:
+        """The request target, or a piece of it."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header line; trailers are dropped."""
+        if not self._head_over:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is over: enough to refuse, or to ask for the body."""
+        self._head_over = True
+        try:
+            head = self._head = self._read_head()
+            if head.length is not None and head.length > self._limits.body_bytes_max:
+                raise Refusal(Outcome.BODY_TOO_LARGE, self._too_large())
+            self._site.check(head)
+        except Refusal as refusal:
+            self._refusal = refusal
+            seen = self._head
+            if seen is None or seen.method == "CONNECT" or seen.expects_body(DISCARD_BYTES_MAX):
+                self._stop(refusal)
+            return
+        if self._current is None and not self._pending and head.get(b"expect").lower() == b"100-continue":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._received += len(body)
+        if self._received > self._limits.body_bytes_max:
+            self._stop(Refusal(Outcome.BODY_TOO_LARGE, self._too_large()))
+        if self._refusal is None:
+            self._bodies.append(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole: it may be served when those before it are."""
+        head = self._head
+        if head is None:
+            return
+        head.keep_alive = self._parser.should_keep_alive()
+        bodies = self._bodies
+        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        exchange = HttpExchange(self, self._site, head, body)
+        exchange.refusal = self._refusal
+        self._pending.append(exchange)
+        self._begin()
+
+    def _read_head(self) -> RequestHead:
+        version = self._parser.get_http_version()
+        _check_framing(version, self._headers)
+        if len(self._headers) > self._limits.headers_max:
+            raise Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {self._limits.headers_max} headers")
+        length, chunked = None, False
+        for name, value in self._headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"transfer-encoding":
+                chunked = True
+        try:
+            target = self._url.decode("ascii")
+        except UnicodeDecodeError:
+            raise Refusal(Outcome.BAD_REQUEST, "the request target is not ASCII") from None
+        method = self._parser.get_method().decode("ascii")
+        return RequestHead(
+            method, target, self._headers, http11=version == "1.1", length=None if chunked else length or 0
+        )
+
+    def _break(self, refusal: Refusal) -> None:
+        """Nothing more is understood on this connection; the first reason is the one to tell."""
+        if self._broken is None:
+            self._broken = refusal
+
+    def _stop(self, refusal: Refusal) -> None:
+        """Refuse and read no further: raising makes the parser stop where it is."""
+        self._break(refusal)
+        raise ValueError(refusal.message)
+
+    def _too_large(self) -> str:
+        return f"the body is larger than {self._limits.body_bytes_max} bytes"
+
+
+def _check_framing(version: str, headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse what llhttp accepts and another reader might understand differently."""
+    if version not in ("1.0", "1.1"):
+        raise Refusal(Outcome.BAD_REQUEST, "only HTTP/1.0 and HTTP/1.1 are spoken here")
+    hosts = 0
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding" and (version == "1.0" or value.lower() != b"chunked"):
+            raise Refusal(Outcome.BAD_REQUEST, "the only transfer coding understood is chunked")
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        raise Refusal(Outcome.BAD_REQUEST, "exactly one Host header is needed")
+
+
+def factory(site: Site, sweep: Sweep, limits: HttpLimits) -> Callable[[], ServerConnection]:
+    """What a listener calls for each connection."""
+    return lambda: ServerConnection(site, sweep, limits)

@@ -1,0 +1,233 @@
+"""The access log: one line for each request that ended or was refused, and nothing of its content.
+
+Lines are encoded when the event comes, kept in a bounded buffer and written by `flush`, which the shell
+calls each 100 ms. A reader that does not keep up costs lines (counted), never a stream's time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from maitred.core.events import AtDoor, Ended, Event
+from maitred.core.words import Api
+
+LINES_MAX = 8192
+NOTES_MAX = 16384
+TEXT_MAX = 128
+API_LABELS = [api.label for api in Api]
+
+Style = Literal["human", "json"]
+"""How logs are written: for people, or one JSON object a line."""
+
+_harmless = re.compile(r"[!#-\[\]-~]*").fullmatch  # visible ASCII without quote and backslash
+_encode = msgspec.json.Encoder().encode
+
+
+class Facts(Protocol):
+    """What only the shell knows of a request, read when its line is written."""
+
+    @property
+    def client(self) -> str:
+        """Address the request came from."""
+
+    @property
+    def method(self) -> str:
+        """As the client sent it."""
+
+    @property
+    def path(self) -> str:
+        """As the client sent it, without the query."""
+
+    @property
+    def client_request_id(self) -> str:
+        """The client's own id of the request; logged when it is short and harmless, never used."""
+
+    @property
+    def status(self) -> int:
+        """The status that was really sent; 0 when none was, and the outcome's own is logged."""
+
+
+class RequestFacts(Struct):
+    """Facts as plain values; without any, nothing is known."""
+
+    client: str = ""
+    method: str = ""
+    path: str = ""
+    client_request_id: str = ""
+    status: int = 0
+
+
+NOTHING_KNOWN: Facts = RequestFacts()
+
+
+class Line(Struct, omit_defaults=True):
+    """One line. `ts` is wall time in ms; absent means not known or not so."""
+
+    ts: int
+    id: str
+    outcome: str
+    status: int
+    client: str = ""
+    method: str = ""
+    path: str = ""
+    client_request_id: str = ""
+    tenant: str = ""
+    model: str = ""
+    api: str = ""
+    stream: bool = False
+    body_bytes: int = 0
+    endpoint: str = ""
+    attempts: int = 0
+    queue_s: float | None = None
+    ttft_s: float | None = None
+    duration_s: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class AccessLog:
+    """Subscriber that writes to the file descriptor `fd`; `wall` gives seconds since the epoch.
+
+    The core tells each request's end exactly once, so there is exactly one line. What the shell knows
+    comes by `note`, before the request is accepted or refused. `dropped` counts lost lines.
+    """
+
+    def __init__(self, fd: int, style: Style, wall: Callable[[], float] = time.time) -> None:
+        self.dropped = 0
+        self._fd = fd
+        self._wall = wall
+        self._form = _json if style == "json" else _human
+        self._lines: deque[bytes] = deque()
+        self._notes: dict[str, Facts] = {}
+        self._writable = select.poll()
+        self._writable.register(fd, select.POLLOUT)
+
+    def note(self, request_id: str, facts: Facts) -> None:
+        """Keep facts for the line of this request; past the bound the oldest are forgotten."""
+        if len(self._notes) >= NOTES_MAX:
+            del self._notes[next(iter(self._notes))]
+        self._notes[request_id] = facts
+
+    def __call__(self, event: Event) -> None:
+        """Write the line of a request that is over; other events are none of the log's business."""
+        if isinstance(event, Ended):
+            line = self._ended(event)
+        elif isinstance(event, AtDoor):
+            line = self._at_door(event)
+        else:
+            return
+        if len(self._lines) < LINES_MAX:
+            self._lines.append(self._form(line))
+        else:
+            self.dropped += 1
+
+    def flush(self) -> None:
+        """Write what can be written without waiting; the rest stays for the next time.
+
+        Whole lines, at most PIPE_BUF bytes at once: what a pipe that polls as writable takes in full.
+        """
+        lines = self._lines
+        while lines and self._writable.poll(0):
+            batch = [lines.popleft()]
+            size = len(batch[0])
+            while lines and (size := size + len(lines[0])) <= select.PIPE_BUF:
+                batch.append(lines.popleft())
+            try:
+                os.write(self._fd, b"".join(batch))
+            except OSError:  # a closed pipe, a full disk: the gateway goes on without its log
+                self.dropped += len(batch)
+                return
+
+    def _at_door(self, event: AtDoor) -> Line:
+        facts = self._notes.pop(event.request_id, NOTHING_KNOWN)
+        return Line(
+            ts=int(self._wall() * 1000),
+            id=event.request_id,
+            outcome=event.outcome.label,
+            status=facts.status or event.outcome.status,
+            client=facts.client,
+            method=facts.method[:16],
+            path=_checked(facts.path),
+            client_request_id=_checked(facts.client_request_id),
+            tenant=event.tenant,
+            model=event.model,
+            api="" if event.api is None else API_LABELS[event.api],
+        )
+
+    def _ended(self, event: Ended) -> Line:
+        ticket, usage, outcome = event.ticket, event.usage, event.outcome
+        request, arrival = ticket.request, ticket.arrival
+        facts = self._notes.pop(request.id, NOTHING_KNOWN)
+        leg = ticket.legs[-1] if ticket.legs else None
+        return Line(  # by position: 21 keywords would double the price of a line
+            int(self._wall() * 1000),
+            request.id,
+            outcome.label,
+            facts.status or outcome.status,
+            facts.client,
+            facts.method[:16],
+            _checked(facts.path),
+            _checked(facts.client_request_id),
+            ticket.identity.tenant,
+            request.model,
+            API_LABELS[request.api],
+            request.stream,
+            request.body_bytes,
+            leg.endpoint.name if leg else "",
+            ticket.attempts,
+            _rounded((leg.seated_at if leg else event.at) - arrival),
+            _rounded(leg.answered_at - arrival) if leg and leg.answered_at else None,
+            _rounded(event.at - arrival),
+            usage.prompt_tokens if usage else None,
+            usage.cached_tokens if usage else None,
+            usage.output_tokens if usage else None,
+        )
+
+
+def _checked(text: str) -> str:
+    """Text of a client if it is short and harmless, else nothing of it."""
+    return text if len(text) <= TEXT_MAX and _harmless(text) else ""
+
+
+def _rounded(value_s: float) -> float:
+    """Whole microseconds: `round` costs three times as much and more digits say nothing."""
+    return int(value_s * 1e6 + 0.5) / 1e6
+
+
+def _json(line: Line) -> bytes:
+    return _encode(line) + b"\n"
+
+
+@lru_cache(maxsize=1)
+def _clock(ts_s: int) -> str:
+    """The second in UTC; a busy second needs it thousands of times."""
+    return datetime.fromtimestamp(ts_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _human(line: Line) -> bytes:
+    ts_s, ms = divmod(line.ts, 1000)
+    words = f"{line.client or '-'} {line.method or '-'} {line.path or '-'} {line.status} {line.outcome}"
+    text = f"{_clock(ts_s)}.{ms:03d}Z {words} {line.model or '-'}"
+    if line.endpoint:
+        text += f" at {line.endpoint}"
+    if line.queue_s is not None:
+        text += f" queue={line.queue_s:.3f}s"
+    if line.ttft_s is not None:
+        text += f" ttft={line.ttft_s:.3f}s"
+    if line.duration_s is not None:
+        text += f" total={line.duration_s:.3f}s"
+    if line.output_tokens is not None:
+        text += f" tokens={line.prompt_tokens}({line.cached_tokens} cached)+{line.output_tokens}"
+    return f"{text} id={line.id}\n".encode()

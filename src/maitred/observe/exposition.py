@@ -1,0 +1,164 @@
+"""Metrics as Prometheus text, in pieces small enough that streams do not feel the rendering.
+
+Runs in the admin thread while the gateway counts: lists and dicts are copied before they are walked, and
+the caller pauses after each piece. prometheus_client writes the text; the numbers are `metrics.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from msgspec import Struct
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.words import Api, EndpointState
+from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "maitred_"
+PIECE_LINES = 200
+API_LABELS = (*(api.label for api in Api), "")
+STATES = [state for state in EndpointState if state is not EndpointState.GONE]
+
+Values = Iterator[tuple[str, dict[str, str], float]]
+"""Samples as (suffix of the family's name, labels, value)."""
+
+
+class Family(Struct, frozen=True):
+    """One metric: its full name, Prometheus type, help text, and a reader of its samples."""
+
+    name: str
+    kind: str
+    help: str
+    read: Callable[[], Values]
+
+
+def render(metrics: Metrics) -> Iterator[bytes]:
+    """The text of all metrics, at most PIECE_LINES samples a piece."""
+    for family in families(metrics):
+        samples = (Sample(family.name + suffix, labels, value) for suffix, labels, value in family.read())
+        heading = True
+        while part := list(islice(samples, PIECE_LINES)):
+            metric = Metric(family.name.removesuffix("_total"), family.help, family.kind)
+            metric.samples = part
+            text = generate_latest(_Just(metric))
+            yield text if heading else text.split(b"\n", 2)[2]  # HELP and TYPE may come only once
+            heading = False
+
+
+def families(metrics: Metrics) -> list[Family]:
+    """All metrics there are, also those without a sample yet."""
+
+    def counts(name: str, kind: str, text: str, value: Callable[[ModelSeries], float]) -> Family:
+        return Family(PREFIX + name, kind, text, lambda: _by_model(metrics, value))
+
+    def times(name: str, text: str, of: Callable[[ModelSeries], Histogram]) -> Family:
+        return Family(PREFIX + name, "histogram", text, lambda: _buckets(metrics, of))
+
+    def other(name: str, kind: str, text: str, read: Callable[[Metrics], Values]) -> Family:
+        return Family(PREFIX + name, kind, text, lambda: read(metrics))
+
+    def single(name: str, kind: str, text: str, value: Callable[[], float]) -> Family:
+        return Family(PREFIX + name, kind, text, lambda: iter([("", {}, value())]))
+
+    return [
+        other("requests_total", "counter", "Requests that ended, by outcome.", _requests),
+        counts("in_flight", "gauge", "Requests at an engine now.", lambda s: s.in_flight),
+        other("queued", "gauge", "Requests waiting for a place now.", _queued),
+        times("queue_seconds", "Wait from arrival to a place at an engine.", lambda s: s.queue),
+        times("ttft_seconds", "Arrival to first content, of streams.", lambda s: s.ttft),
+        times("answer_token_seconds", "Arrival to first token after reasoning.", lambda s: s.answer),
+        times("output_token_seconds", "Time for each token after the first, of streams.", lambda s: s.tpot),
+        times("request_seconds", "Arrival to end, of completed requests.", lambda s: s.whole),
+        other("slo_met_total", "counter", "Completed requests within the SLO.", _slo_met),
+        other("tokens_total", "counter", "Tokens of ended requests.", _tokens),
+        counts("retries_total", "counter", "Requests queued again after a failure.", lambda s: s.retries),
+        other("leg_failures_total", "counter", "Failed attempts at an endpoint.", _leg_failures),
+        other("endpoint_state", "gauge", "1 for the state an endpoint is in.", _endpoint_states),
+        other("endpoint_in_flight", "gauge", "Places taken at an endpoint now.", _endpoints_in_flight),
+        single("loop_lag_seconds", "gauge", "Last delay of a timer.", lambda: metrics.loop_lag_s),
+        single("loop_lag_max_seconds", "gauge", "Longest since start.", lambda: metrics.loop_lag_max_s),
+        *(single(name, *READINGS[name], value) for name, value in metrics.readings.items()),
+        other("build_info", "gauge", "1; the label says which maitred this is.", _build),
+    ]
+
+
+class _Just(Collector):
+    """A collector of one metric: the form in which prometheus_client takes it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._metric]
+
+
+def _by_model(metrics: Metrics, value: Callable[[ModelSeries], float]) -> Values:
+    for model, series in list(metrics.models.items()):
+        yield "", {"model": model}, value(series)
+
+
+def _buckets(metrics: Metrics, of: Callable[[ModelSeries], Histogram]) -> Values:
+    for model, series in list(metrics.models.items()):
+        histogram = of(series)
+        counts, total, so_far = histogram.counts.copy(), histogram.total, 0
+        for bound, count in zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True):
+            so_far += count
+            yield "_bucket", {"model": model, "le": bound}, so_far
+        yield "_sum", {"model": model}, total
+        yield "_count", {"model": model}, so_far
+
+
+def _requests(metrics: Metrics) -> Values:
+    for model, series in list(metrics.models.items()):
+        for api, row in zip(API_LABELS, series.requests, strict=True):
+            for outcome in Outcome:
+                if count := row[outcome.index]:
+                    yield "", {"model": model, "api": api, "outcome": outcome.label}, count
+
+
+def _queued(metrics: Metrics) -> Values:
+    for model, waiting in metrics.queued().items():
+        yield "", {"model": model}, waiting
+
+
+def _slo_met(metrics: Metrics) -> Values:
+    for model, series in list(metrics.models.items()):
+        if model in metrics.slos:
+            yield "", {"model": model}, series.slo_met
+
+
+def _tokens(metrics: Metrics) -> Values:
+    for model, series in list(metrics.models.items()):
+        yield "", {"model": model, "kind": "prompt"}, series.prompt_tokens
+        yield "", {"model": model, "kind": "cached"}, series.cached_tokens
+        yield "", {"model": model, "kind": "output"}, series.output_tokens
+
+
+def _leg_failures(metrics: Metrics) -> Values:
+    for name, series in list(metrics.endpoints.items()):
+        for kind in FailureKind:
+            if count := series.failures[kind.index]:
+                yield "", {"endpoint": name, "kind": kind.label}, count
+
+
+def _endpoint_states(metrics: Metrics) -> Values:
+    for name, series in list(metrics.endpoints.items()):
+        if series.endpoint is not None:
+            now = series.endpoint.state
+            for state in STATES:
+                yield "", {"endpoint": name, "state": state.label}, state is now
+
+
+def _endpoints_in_flight(metrics: Metrics) -> Values:
+    for name, series in list(metrics.endpoints.items()):
+        if series.endpoint is not None:
+            yield "", {"endpoint": name}, series.endpoint.running
+
+
+def _build(metrics: Metrics) -> Values:
+    yield "", {"version": metrics.version}, 1

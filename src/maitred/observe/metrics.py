@@ -1,0 +1,238 @@
+"""Counting: core events become plain ints, on the hot path, at a microsecond an event.
+
+Nothing here knows Prometheus; `exposition.py` turns these numbers into text, in another thread and only
+when asked. Each number is one int or float in a list or a slot, so a reader sees a whole value at any
+time, and at worst two numbers that are one event apart.
+
+Labels are bounded: models and endpoints beyond the bounds share one series named "other", and the series
+of an endpoint leave with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, Event, LegFailed, Seated
+from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.words import Api, Endpoint, EndpointState, Ticket
+
+MODELS_MAX = 256
+ENDPOINTS_MAX = 1024
+OTHER = "other"
+
+FIRST_TOKEN_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+"""Bounds of waits: from an idle small model to the longest queue; the usual SLOs are bounds themselves."""
+TOKEN_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
+"""Bounds of the time between tokens, close together around reading speed."""
+WHOLE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Bounds of whole answers."""
+
+READINGS: dict[str, tuple[str, str]] = {
+    "client_connections": ("gauge", "Connections from clients open now."),
+    "upstream_connections": ("gauge", "Connections to engines open now, idle ones included."),
+    "access_log_dropped_total": ("counter", "Access log lines lost: the buffer was full or a write failed."),
+}
+"""Numbers that live elsewhere, name -> (type, help); the assembler gives a callable for each it has."""
+
+NOT_YET = -1.0
+
+
+class Slo(Struct, frozen=True):
+    """What was promised for a model, in seconds; None promises nothing."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
+class Histogram:
+    """Counts by upper bound (inclusive), the last for all beyond, and the sum of what was observed."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class ModelSeries:
+    """All numbers of one model. `requests[api][outcome.index]`; the last row is for an unknown API."""
+
+    __slots__ = (
+        "answer",
+        "cached_tokens",
+        "in_flight",
+        "output_tokens",
+        "prompt_tokens",
+        "queue",
+        "requests",
+        "retries",
+        "slo_met",
+        "tpot",
+        "ttft",
+        "whole",
+    )
+
+    def __init__(self) -> None:
+        self.requests = [[0] * len(Outcome) for _ in range(len(Api) + 1)]
+        self.queue = Histogram(FIRST_TOKEN_S)
+        self.ttft = Histogram(FIRST_TOKEN_S)
+        self.answer = Histogram(FIRST_TOKEN_S)
+        self.tpot = Histogram(TOKEN_S)
+        self.whole = Histogram(WHOLE_S)
+        self.in_flight = self.retries = self.slo_met = 0
+        self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
+
+
+class EndpointSeries:
+    """Numbers of one endpoint; `endpoint` is None for the one that stands for all beyond the bound."""
+
+    __slots__ = ("endpoint", "failures")
+
+    def __init__(self, endpoint: Endpoint | None) -> None:
+        self.endpoint = endpoint
+        self.failures = [0] * len(FailureKind)
+
+
+class Metrics:
+    """Subscriber to the core's events. Called on the gateway's thread; read from any.
+
+    `queued` gives the waiting requests of each model, and `readings` one callable for each name of
+    `READINGS` that exists; both are called by the thread that renders. Raises ValueError for a reading
+    that nobody declared (and so nobody documented).
+    """
+
+    def __init__(
+        self,
+        version: str,
+        slos: Mapping[str, Slo] | None = None,
+        queued: Callable[[], Mapping[str, int]] = dict,
+        readings: Mapping[str, Callable[[], float]] | None = None,
+    ) -> None:
+        self.version = version
+        self.slos = dict(slos or {})
+        self.queued = queued
+        self.readings = dict(readings or {})
+        if unknown := self.readings.keys() - READINGS.keys():
+            raise ValueError(f"unknown readings: {sorted(unknown)}")
+        self.models: dict[str, ModelSeries] = {}
+        self.endpoints: dict[str, EndpointSeries] = {}
+        self.loop_lag_s = self.loop_lag_max_s = 0.0
+        self._first_at: dict[Ticket, float] = {}  # seated tickets, and when their first content left
+        self._count: dict[type[Event], Callable[[Any], None]] = {
+            AtDoor: self._at_door,
+            Seated: self._seated,
+            Answered: self._answered,
+            AnswerBegan: self._answer_began,
+            LegFailed: self._leg_failed,
+            Ended: self._ended,
+            EndpointMoved: self._endpoint_moved,
+        }
+
+    def __call__(self, event: Event) -> None:
+        """Count one event."""
+        self._count[type(event)](event)
+
+    def loop_lag(self, lag_s: float) -> None:
+        """The gateway's loop ran a timer this late."""
+        self.loop_lag_s = lag_s
+        self.loop_lag_max_s = max(lag_s, self.loop_lag_max_s)
+
+    def _at_door(self, event: AtDoor) -> None:
+        row = -1 if event.api is None else event.api
+        self._model(event.model).requests[row][event.outcome.index] += 1
+
+    def _seated(self, event: Seated) -> None:
+        series = self._model(event.ticket.request.model)
+        series.queue.observe(event.waited_s)
+        series.in_flight += 1
+        self._first_at[event.ticket] = NOT_YET
+
+    def _answered(self, event: Answered) -> None:
+        ticket = event.leg.ticket
+        self._first_at[ticket] = event.at
+        if ticket.request.stream:  # the first byte of a plain answer says nothing of its first token
+            self._model(ticket.request.model).ttft.observe(event.at - ticket.arrival)
+
+    def _answer_began(self, event: AnswerBegan) -> None:
+        ticket = event.leg.ticket
+        self._model(ticket.request.model).answer.observe(event.at - ticket.arrival)
+
+    def _leg_failed(self, event: LegFailed) -> None:
+        endpoint = self.endpoints.get(event.leg.endpoint.name) or self._other_endpoint()
+        endpoint.failures[event.failure.kind.index] += 1
+        if event.again:  # back in the queue
+            series = self._model(event.leg.ticket.request.model)
+            series.retries += 1
+            series.in_flight -= 1
+            del self._first_at[event.leg.ticket]
+
+    def _ended(self, event: Ended) -> None:
+        ticket, usage = event.ticket, event.usage
+        request = ticket.request
+        series = self._model(request.model)
+        series.requests[request.api][event.outcome.index] += 1
+        first_at = self._first_at.pop(ticket, None)
+        if first_at is None:  # it left the queue without a seat
+            return
+        series.in_flight -= 1
+        tpot_s = None
+        if usage is not None:
+            series.prompt_tokens += usage.prompt_tokens
+            series.cached_tokens += usage.cached_tokens
+            series.output_tokens += usage.output_tokens
+            if first_at >= 0 and request.stream and request.sequences == 1 and usage.output_tokens > 1:
+                tpot_s = (event.at - first_at) / (usage.output_tokens - 1)
+                series.tpot.observe(tpot_s)
+        if event.outcome is Outcome.COMPLETED:
+            series.whole.observe(event.at - ticket.arrival)
+            slo = self.slos.get(request.model)
+            if slo is not None:
+                series.slo_met += _kept(slo, event, first_at, tpot_s)
+
+    def _endpoint_moved(self, event: EndpointMoved) -> None:
+        name, endpoint = event.endpoint.name, event.endpoint
+        known = self.endpoints.get(name)
+        if event.after is EndpointState.GONE:
+            if known is not None and known.endpoint is endpoint:
+                del self.endpoints[name]
+        elif known is not None:
+            known.endpoint = endpoint
+        elif len(self.endpoints) < ENDPOINTS_MAX:
+            self.endpoints[name] = EndpointSeries(endpoint)
+
+    def _model(self, name: str) -> ModelSeries:
+        series = self.models.get(name)
+        if series is None:
+            label = name if len(self.models) < MODELS_MAX else OTHER
+            series = self.models.setdefault(label, ModelSeries())
+        return series
+
+    def _other_endpoint(self) -> EndpointSeries:
+        return self.endpoints.setdefault(OTHER, EndpointSeries(None))
+
+
+def _kept(slo: Slo, event: Ended, first_at: float, tpot_s: float | None) -> bool:
+    """Whether a completed request was within its SLO.
+
+    A stream is judged by its first token and its pace. A plain answer shows neither, so the whole must
+    come within the time a stream at the SLO would have taken.
+    """
+    ticket = event.ticket
+    if ticket.request.stream:
+        seen_at = first_at if first_at >= 0 else event.at  # an empty stream shows only its end
+        in_time = slo.ttft_s is None or seen_at - ticket.arrival <= slo.ttft_s
+        return in_time and (slo.tpot_s is None or tpot_s is None or tpot_s <= slo.tpot_s)
+    later_tokens = max(0, event.usage.output_tokens - 1) if event.usage else 0
+    if slo.ttft_s is None or (slo.tpot_s is None and later_tokens):
+        return True
+    return event.at - ticket.arrival <= slo.ttft_s + later_tokens * (slo.tpot_s or 0)

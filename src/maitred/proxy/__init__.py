@@ -1,0 +1,1 @@
+"""The built-in gateway: HTTP in front, engines behind. Read `journey.py` first."""

@@ -1,0 +1,55 @@
+"""What a journey answers to: an HTTP request today, a background job or a row of a batch as well.
+
+What leaving means belongs to the exchange: it cancels the journey when nobody wants the answer any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from maitred.core.outcome import Refusal
+from maitred.core.words import Api
+from maitred.net.exchange import Flow, RequestHead
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Exchange(Protocol):
+    """One request with the means to answer it once: whole, as a stream, or with a refusal."""
+
+    head: RequestHead
+    body: bytes
+    flow: Flow | None
+
+    @property
+    def started(self) -> bool:
+        """Whether anything of an answer has left."""
+
+    @property
+    def chunked(self) -> bool:
+        """Whether an engine's whole HTTP chunks may be passed to `write_chunks`."""
+
+    def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:
+        """Answer with a refusal, unless an answer has begun."""
+
+    def fail(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:
+        """Answer with a refusal, or break off the answer that has begun."""
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer whole."""
+
+    def start(self, status: int, headers: Headers, length: int | None = None) -> None:
+        """Begin a stream; `length` in bytes when known."""
+
+    def write(self, body: bytes) -> None:
+        """More of the stream."""
+
+    def write_chunks(self, raw: bytes, body_bytes: int) -> None:
+        """More of the stream, in the engine's own whole chunks."""
+
+    def end(self) -> None:
+        """The stream is complete."""
+
+    def abort(self) -> None:
+        """Break off, so that nobody takes what was sent for a whole answer."""

@@ -1,0 +1,116 @@
+"""The data port: which paths there are, and who answers them. Nothing unknown is ever forwarded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from maitred.core.events import AtDoor
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import EndpointState
+from maitred.door.read import APIS, check_media
+from maitred.net.exchange import HttpExchange, RequestHead
+from maitred.net.server import ServerConnection
+from maitred.proxy.journey import Service, journey
+from maitred.wire import models as wire_models
+
+MODELS = "/v1/models"
+READ, WRITE = ("GET", "HEAD"), ("POST",)
+HEALTH = {"/livez": False, "/ping": False, "/readyz": True, "/health": True}
+"""Health paths, and whether each asks for readiness rather than for life."""
+METHODS = {**dict.fromkeys(APIS, WRITE), **dict.fromkeys(HEALTH, READ), MODELS: READ}
+JSON = ((b"content-type", b"application/json"),)
+TEXT = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+Note = Callable[[str, HttpExchange], None]
+
+
+class Front:
+    """The site of the data port. `draining`: every answer from now on closes its connection.
+
+    `note` is told each request's id and exchange before anything else happens to it, for the access log.
+    """
+
+    def __init__(self, service: Service, note: Note) -> None:
+        self.draining = False
+        self.connections: dict[int, ServerConnection] = {}
+        self.journeys: set[asyncio.Task[None]] = set()
+        self._service = service
+        self._house = service.house
+        self._note = note
+
+    @property
+    def ready(self) -> bool:
+        """Whether new requests can be served."""
+        endpoints = self._house.gateway.table.by_name.values()
+        return not self.draining and any(e.state is EndpointState.READY for e in endpoints)
+
+    # -- Site -------------------------------------------------------------------------------------
+
+    def check(self, head: RequestHead) -> None:
+        """See Site."""
+        path = head.path
+        methods: Sequence[str] | None = METHODS.get(path)
+        if methods is None and path.startswith(MODELS + "/"):
+            methods = READ
+        if methods is None:
+            raise Refusal(Outcome.PATH_NOT_FOUND, "there is nothing at this path")
+        if head.method not in methods:
+            allow = ", ".join(methods)
+            message = f"this path takes {allow}"
+            raise Refusal(Outcome.METHOD_NOT_ALLOWED, message, headers=(("allow", allow),))
+        if methods is WRITE:
+            check_media(head)
+
+    def serve(self, exchange: HttpExchange) -> None:
+        """See Site."""
+        path = exchange.head.path
+        if path in APIS:
+            request_id = self._house.mint_id()
+            self._note(request_id, exchange)
+            task = asyncio.get_running_loop().create_task(self._attend(exchange, request_id))
+            self.journeys.add(task)
+        elif path in HEALTH:
+            well = self.ready or not HEALTH[path]
+            exchange.respond(200 if well else 503, TEXT, b"ok\n" if well else b"not ready\n")
+        else:
+            self._list_models(exchange, path)
+
+    def refuse(self, exchange: HttpExchange, refusal: Refusal, *, keep: bool) -> None:
+        """See Site."""
+        request_id = self._house.mint_id()
+        self._note(request_id, exchange)
+        exchange.refuse(refusal, request_id, keep=keep)
+        self._house.at_door(AtDoor(self._house.clock(), request_id, refusal.outcome, None))
+
+    def opened(self, connection: ServerConnection) -> None:
+        """See Site."""
+        self.connections[id(connection)] = connection
+
+    def closed(self, connection: ServerConnection) -> None:
+        """See Site."""
+        del self.connections[id(connection)]
+
+    # -- answering --------------------------------------------------------------------------------
+
+    async def _attend(self, exchange: HttpExchange, request_id: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine that runs has a task
+        try:
+            exchange.watch(task.cancel)
+            await journey(self._service, exchange, request_id)
+        finally:
+            self.journeys.discard(task)
+
+    def _list_models(self, exchange: HttpExchange, path: str) -> None:
+        entries = self._service.models.entries()
+        if path == MODELS:
+            exchange.respond(200, JSON, wire_models.listing(entries))
+            return
+        name = path.removeprefix(MODELS + "/")
+        for served, card in entries:
+            if served == name:
+                exchange.respond(200, JSON, wire_models.one(served, card))
+                return
+        refusal = Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")
+        self.refuse(exchange, refusal, keep=True)

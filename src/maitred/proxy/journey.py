@@ -1,0 +1,66 @@
+"""One request's life, from the door to the last byte. Read this first.
+
+The journey is an ordinary coroutine, woken when it is seated and when its answer is over; the answer itself
+passes in callbacks (`relay.py`). Whatever ends it, leaving included, is told exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from msgspec import Struct
+
+from maitred.control.models import Models
+from maitred.core.events import AtDoor
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Ticket, Usage
+from maitred.door.house import House
+from maitred.door.read import APIS, read
+from maitred.proxy.answer import UpstreamFailed, refusal_of
+from maitred.proxy.dispatch import Dispatch
+from maitred.proxy.exchange import Exchange
+
+log = logging.getLogger("maitred.proxy")
+
+
+class Service(Struct, frozen=True):
+    """What every journey of a gateway shares."""
+
+    house: House
+    models: Models
+    dispatch: Dispatch
+
+
+async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
+    """Read the request, let it in, wait for its seat, have it answered; once more where that may help."""
+    house, api = service.house, APIS[exchange.head.path]
+    ticket: Ticket | None = None
+    usage: Usage | None = None
+    outcome, model = Outcome.FAILED_INTERNAL, ""
+    try:
+        order = read(exchange.head, exchange.body, request_id, service.models)
+        model = order.request.model
+        ticket = house.accept(order.request, order.identity)
+        while True:
+            legs = await house.seated(ticket)
+            try:
+                answered = await service.dispatch(house, order, legs, exchange)
+                outcome, usage = answered.outcome, answered.usage
+                break
+            except UpstreamFailed as failed:
+                usage = failed.usage
+                if not house.fail(failed.leg, failed.failure):
+                    raise refusal_of(failed) from failed
+    except Refusal as refusal:
+        outcome = refusal.outcome
+        exchange.refuse(refusal, request_id, api)
+    except asyncio.CancelledError:
+        outcome = Outcome.CLIENT_GONE
+    except Exception:
+        log.exception("a bug of ours ended request %s", request_id)
+        exchange.fail(Refusal(outcome, "the gateway failed"), request_id, api)
+    if ticket is not None:
+        house.finish(ticket, outcome, usage)
+    else:
+        house.at_door(AtDoor(house.clock(), request_id, outcome, api, model))

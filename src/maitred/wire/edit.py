@@ -1,0 +1,153 @@
+"""The one list of what the gateway may change in a body; every byte not named here passes untouched.
+
+A request is changed by splices: the range of one top-level member gives way to new bytes, or a new member is
+put in, and the rest goes out as views of what came in. An answer is changed by `Renamer` alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Raw, Struct
+from msgspec.json import encode
+
+from maitred.core.outcome import Outcome, Refusal
+from maitred.wire.members import Key, Member, members, scan
+from maitred.wire.requests import KEYS_READ
+
+
+class Edits(Struct, frozen=True):
+    """What to change. `model`: the name the engine knows. `include_usage`: have the engine count tokens."""
+
+    model: str | None = None
+    include_usage: bool = False
+
+
+_Splice = tuple[int, int, bytes]
+
+
+def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
+    """Return `body` with `edits` made, as parts for `writelines`; `[body]` when nothing changes.
+
+    `body` has passed `requests.decode`. Raise Refusal when a key we read comes twice: which of the two the
+    engine obeys is then not ours to guess.
+    """
+    if edits.model is None and not edits.include_usage:
+        return [body]
+    scanned = scan(body)
+    names = [key.name for key in scanned]
+    _refuse_duplicates(names, KEYS_READ)
+    splices: list[_Splice] = []
+    if edits.include_usage and "stream_options" not in names:
+        brace = body.index(b"{") + 1
+        splices.append((brace, brace, b'"stream_options":{"include_usage":true},'))
+    if edits.model is not None or not splices:
+        splices += _replacements(body, scanned, edits)
+    return _spliced(body, splices)
+
+
+def _replacements(body: bytes, scanned: dict[Key, Raw], edits: Edits) -> list[_Splice]:
+    """Return the splices of members that are there, in the order of the body."""
+    splices = []
+    for member in members(body, scanned):
+        if member.key == "model" and edits.model is not None:
+            splices.append((member.value_start, member.end, encode(edits.model)))
+        elif member.key == "stream_options" and edits.include_usage:
+            splices += _include_usage(body, member)
+    return splices
+
+
+def _include_usage(body: bytes, options: Member) -> list[_Splice]:
+    """Return the splice that makes `include_usage` true and leaves the client's other options alone."""
+    at = options.value_start
+    value = body[at : options.end]
+    if value == b"null":
+        return [(at, options.end, b'{"include_usage":true}')]
+    inner = members(value)
+    _refuse_duplicates([member.key for member in inner], ("include_usage",), "stream_options.")
+    for member in inner:
+        if member.key == "include_usage":
+            if value[member.value_start : member.end] == b"true":
+                return []
+            return [(at + member.value_start, at + member.end, b"true")]
+    return [(at + 1, at + 1, b'"include_usage":true,' if inner else b'"include_usage":true')]
+
+
+def _refuse_duplicates(names: list[str], read: tuple[str, ...], within: str = "") -> None:
+    if len(set(names)) == len(names):
+        return
+    for name in read:
+        if names.count(name) > 1:
+            param = within + name
+            raise Refusal(Outcome.BAD_REQUEST, f"{param}: the key comes more than once", param=param)
+
+
+def _spliced(body: bytes, splices: list[_Splice]) -> list[bytes | memoryview]:
+    if not splices:
+        return [body]
+    view = memoryview(body)
+    parts: list[bytes | memoryview] = []
+    done = 0
+    for start, end, new in splices:
+        parts += (view[done:start], new)
+        done = end
+    parts.append(view[done:])
+    return parts
+
+
+class Renamer:
+    """Puts the alias back for the served model name, in an answer that arrives in pieces cut anywhere.
+
+    It looks for the member `"model":"<served>"`, with or without one blank, in the raw bytes. Generated text
+    that holds the same characters can never match: inside a JSON string every quote is written `\\"`, so
+    text has a backslash before the quotes of `model`, where a match has none.
+    """
+
+    __slots__ = ("_alias", "_held", "_longest", "_openings", "_search")
+
+    def __init__(self, served: str, alias: str) -> None:
+        name = encode(served)
+        self._alias = encode(alias)
+        self._search = re.compile(rb'"model":( ?)' + re.escape(name)).search
+        self._openings = (b'"model":' + name, b'"model": ' + name)
+        self._longest = len(self._openings[1])
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what can go out by now: all but a tail that may be the start of a match."""
+        if self._held:
+            data = self._held + data
+        parts: list[bytes] = []
+        done = 0
+        match = self._search(data)
+        while match:
+            start = match.start()
+            if data[start - 1 : start] == b"\\":  # a key that only ends in these characters
+                match = self._search(data, start + 1)
+                continue
+            parts += (data[done : match.end(1)], self._alias)
+            done = match.end()
+            match = self._search(data, done)
+        cut = self._cut(data, done)
+        self._held = data[cut:]
+        parts.append(data[done:cut])
+        return b"".join(parts)
+
+    def flush(self) -> bytes:
+        """Return the held tail at the end of the answer."""
+        held, self._held = self._held, b""
+        return held
+
+    def _cut(self, data: bytes, done: int) -> int:
+        """Return where the tail begins that must wait for more."""
+        end = len(data)
+        if data.endswith(b"\n"):  # no match has one inside: whole events never wait
+            return end
+        at = data.find(b'"', max(done, end - self._longest + 1))
+        while at >= 0:
+            tail = data[at:]
+            if data[at - 1 : at] != b"\\" and any(opening.startswith(tail) for opening in self._openings):
+                return at
+            at = data.find(b'"', at + 1)
+        # A backslash waits for what it escapes, so that a tail never begins behind one.
+        return end - 1 if data.endswith(b"\\") else end

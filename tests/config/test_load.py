@@ -1,0 +1,218 @@
+"""Loading: the plan's example, every error by example, and who overrides whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from maitred.config.kinds import Address
+from maitred.config.load import environment_names, load
+from maitred.config.raw import ConfigError
+from maitred.config.tree import Config, Model, Slo
+
+MINIMAL = "version: 1\nendpoints: [http://127.0.0.1:8001]\n"
+ENGINES = {"endpoints": ("http://127.0.0.1:8001",)}
+EXAMPLE = """\
+version: 1
+models:
+  - name: qwen3-32b                  # what clients say
+    endpoints: [http://127.0.0.1:8001, http://127.0.0.1:8002]
+    slo: {ttft: 2s, tpot: 50ms}      # cap, early refusal and goodput follow from these
+"""
+
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    monkeypatch.chdir(tmp_path)
+
+    def load_text(content: str, *, environ: Mapping[str, str] | None = None, **overrides: object) -> Config:
+        path = Path("maitred.yaml")
+        path.write_text(content)
+        return load(
+            path, {key.replace("__", "."): value for key, value in overrides.items()}, environ=environ or {}
+        )
+
+    return load_text
+
+
+def errors_of(load: Load, *args: object, **options: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(*args, **options)
+    assert str(caught.value) == "\n".join(caught.value.errors)
+    return caught.value.errors
+
+
+def test_the_example_loads(load_text: Load) -> None:
+    model = Model(
+        name="qwen3-32b",
+        endpoints=("http://127.0.0.1:8001", "http://127.0.0.1:8002"),
+        slo=Slo(ttft_s=2.0, tpot_s=0.05),
+    )
+    assert load_text(EXAMPLE) == Config(models=(model,))
+
+
+def test_no_file_is_needed() -> None:
+    assert load(None, ENGINES, environ={}) == Config(endpoints=("http://127.0.0.1:8001",))
+
+
+def test_an_empty_key_is_as_good_as_left_out(load_text: Load) -> None:
+    assert load_text(MINIMAL + "http:\nauth: null\njournal:\nlisten: {data: }\n") == load_text(MINIMAL)
+
+
+def test_every_setting_reaches_its_field(load_text: Load) -> None:
+    config = load_text(
+        "version: 1\n"
+        "listen: {data: '[::1]:0'}\n"
+        "models: [{name: a, aliases: [b], served_as: c, endpoints: ['http://h/'], cap: 4,\n"
+        "  queue: {wait: 1s}}]\n"
+        "http: {body_max: 1KiB, headers_max: 2k}\n"
+        "upstream: {hold: 0s, attempts: 3}\n"
+        "log: {format: json, access: false}\n"
+        "journal: {file: j}\n"
+    )
+    model = config.models[0]
+    assert (model.aliases, model.served_as, model.endpoints, model.cap) == (("b",), "c", ("http://h",), 4)
+    assert (model.queue.wait_s, model.queue.requests_max) == (1.0, 32)
+    assert config.listen.data == Address("::1", 0)
+    assert (config.http.body_bytes_max, config.http.headers_max) == (1024, 2000)
+    assert (config.upstream.hold_s, config.upstream.attempts) == (0.0, 3)
+    assert (config.log.format, config.log.access) == ("json", False)
+    assert config.journal is not None
+    assert config.journal.file == Path("j")
+
+
+BROKEN = {
+    # a whole file: what is said, without the file's name
+    "": """
+        1: no engine is named; write models: or endpoints:
+        1: version is missing; write version: 1""",
+    "endpoints: [http://h]": """
+        1: version is missing; write version: 1""",
+    "version: 2\nendpoints: [http://h]": """
+        1 version: '2' is not a version this program reads; write 1""",
+    "version: 1\nmodels: []": """
+        1: no engine is named; write models: or endpoints:""",
+    "version: 1\nmodels: [{name: a,\n endpoints: [http://h, 'htp://h']}]": """
+        3 models[0].endpoints[1]: 'htp://h': scheme must be http or https""",
+    "version: 1\nmodels:\n- {name: a, endpoints: [http://h],\n  slo: {ttft: 2}}": """
+        4 models[0].slo.ttft: 2 has no unit; write 2s""",
+    "version: 1\nmodels:\n- {name: }": """
+        3 models[0]: name is missing; write name: qwen3-32b
+        3 models[0]: endpoints is missing; write endpoints: [http://127.0.0.1:8001]""",
+    "version: 1\nmodels:\n- {name: a, endpoints: []}": """
+        3 models[0].endpoints: is empty; write at least one""",
+    "version: 1\nmodels:\n- {name: a, endpoints: [http://h, 'http://H:80/']}": """
+        3 models[0].endpoints[1]: 'http://h' is in this list already; leave one out""",
+    """version: 1
+models:
+- {name: a, aliases: [b], endpoints: [http://h]}
+- {name: b, aliases: [c, c], endpoints: [http://h]}""": """
+        4 models[1].name: 'b' is already used at models[0].aliases[0]; names must differ
+        4 models[1].aliases[1]: 'c' is already used at models[1].aliases[0]; names must differ""",
+    EXAMPLE + "endpoints: [http://h]": """
+        6 endpoints[0]: both endpoints and models are set; leave one out""",
+    "version: 1\nendpoints: http://h": """
+        2 endpoints: must be a list, each item behind a dash or all within [ ]""",
+    "version: 1\nendpoints: [null]": """
+        2 endpoints[0]: must be one value, such as http://127.0.0.1:8001""",
+    MINIMAL + "listen: {data: 0.0.0.0:8000}": """
+        3 listen.data: 0.0.0.0:8000 is open to other machines and auth is not set; \
+write auth: none to let everybody in, or listen on 127.0.0.1""",
+    MINIMAL + "auth: none\nadmin:\n  listen: '[::]:9000'": """
+        5 admin.listen: [::]:9000 is open to other machines and the admin port asks for no token; \
+write 127.0.0.1:9000""",
+    MINIMAL + "auth: keys\nlisten: {data: 0.0.0.0:8000}": """
+        3 auth: 'keys' is not known; write none""",
+    MINIMAL + "auth: {keys: store}": """
+        3 auth: must be one value, such as none""",
+    MINIMAL + "lisen: {data: 127.0.0.1:1}": """
+        3 lisen: unknown key; did you mean listen?""",
+    MINIMAL + "drain: {xyz:}": """
+        3 drain.xyz: unknown key; known here: notice, limit""",
+    MINIMAL + "http: 5": """
+        3 http: must be a mapping with keys such as body_max""",
+    MINIMAL + "journal: {bytes_max: 1GB}": """
+        3 journal: file is missing; write file: maitred.journal""",
+    MINIMAL + "upstream: {attempts: 0}": """
+        3 upstream.attempts: 0 is too small; write more than zero""",
+    MINIMAL + "log: {level: 'no\n\n  way'}": r"""
+        3 log.level: 'no\nway' is not known; write debug or info or warning or error""",
+}
+
+
+@pytest.mark.parametrize(("content", "said"), BROKEN.items())
+def test_errors_by_example(load_text: Load, content: str, said: str) -> None:
+    wanted = [f"maitred.yaml:{line.strip()}" for line in said.strip().splitlines()]
+    assert errors_of(load_text, content) == wanted
+
+
+def test_a_file_that_is_no_mapping(load_text: Load) -> None:
+    assert "maitred.yaml:1: must be a mapping with keys such as version" in errors_of(load_text, "- 1\n")
+
+
+def test_all_errors_come_at_once_in_the_order_of_the_file(load_text: Load) -> None:
+    content = (
+        "version: 1\nhttp: {body_max: 64, body_max: 1}\nlog: {leve: info}\n"
+        "models: [{name: a, cap: x}]\nauth: no\n"
+    )
+    assert [error.split(": ")[0] for error in errors_of(load_text, content)] == [
+        "maitred.yaml:2 http.body_max",  # twice
+        "maitred.yaml:2 http.body_max",  # no unit
+        "maitred.yaml:3 log.leve",
+        "maitred.yaml:4 models[0].cap",
+        "maitred.yaml:4 models[0]",
+        "maitred.yaml:5 auth",
+    ]
+
+
+def test_flags_override_the_environment_which_overrides_the_file(load_text: Load) -> None:
+    content = MINIMAL + "drain: {notice: 1s, limit: wrong}\n"
+    environ = {"MAITRED_DRAIN_NOTICE": "2s", "MAITRED_DRAIN_LIMIT": "2m", "MAITRED_LOG_LEVEL": "wrong"}
+    config = load_text(content, environ=environ, drain__notice="3s", log__level="error", log__access=False)
+    assert (config.drain.notice_s, config.drain.limit_s) == (3.0, 120.0)
+    assert (config.log.level, config.log.access) == ("error", False)
+
+
+def test_flags_not_given_change_nothing(load_text: Load) -> None:
+    assert load_text(MINIMAL, listen__data=None, endpoints=()) == load_text(MINIMAL)
+
+
+def test_environment_errors_name_the_variable() -> None:
+    environ = {"MAITRED_LISTEN_DATA": "8000", "MAITRED_HTTP_BODY_MAX": "64", "MAITRED_AUTH": ""}
+    assert errors_of(load, None, ENGINES, environ=environ) == [
+        "environment MAITRED_LISTEN_DATA: '8000' is not an address; write host:port, such as 127.0.0.1:8000",
+        "environment MAITRED_AUTH: '' is not known; write none",
+        "environment MAITRED_HTTP_BODY_MAX: 64 has no unit; write 64MiB",
+    ]
+
+
+def test_flag_errors_name_the_flag() -> None:
+    overrides = {"endpoints": ["http://h", "h"], "http.body_max": 5, "http.headers": 1}
+    assert errors_of(load, None, overrides, environ={}, labels={"endpoints": "argument URL"}) == [
+        "argument URL[1]: 'h': scheme must be http or https; write such as http://127.0.0.1:8001",
+        "flag --http-body-max: 5 has no unit; write 5MiB",
+        "flag --http-headers: unknown key; did you mean headers_max?",
+    ]
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAITRED_LOG_FORMAT", "json")
+    assert load(None, ENGINES).log.format == "json"
+
+
+def test_only_single_values_outside_models_have_environment_names() -> None:
+    names = environment_names()
+    assert names["MAITRED_LISTEN_DATA"] == "listen.data"
+    assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
+    assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
+    assert len(names) == 24
+
+
+def test_a_journal_can_be_set_by_the_environment_alone() -> None:
+    journal = load(None, ENGINES, environ={"MAITRED_JOURNAL_FILE": "j"}).journal
+    assert journal is not None
+    assert journal.file == Path("j")

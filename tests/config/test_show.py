@@ -1,0 +1,132 @@
+"""Writing the tree out: YAML that loads to an equal tree, and a schema that knows the same settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct, structs
+
+from maitred.config import kinds
+from maitred.config.kinds import Address, Kind
+from maitred.config.load import load
+from maitred.config.show import schema, show
+from maitred.config.tree import Config, Listed, Model, fields_of, leaves
+
+TEXT = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20) | st.sampled_from(
+    ["null", "1", "true", "a  b: c #d", "'", "-", "12:30", "=", "<<", "x" * 60 + " y" * 60]
+)
+DURATION = st.integers(1, 10**9).map(lambda number: number / 1000)
+PORT = st.integers(0, 65535)
+HOSTS = st.sampled_from(["127.0.0.1", "::1", "localhost"])
+LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
+    (kinds.TIMEOUT, DURATION),
+    (kinds.GRACE, DURATION | st.just(0.0)),
+    (kinds.SIZE, st.integers(1, 10**9 - 1) | st.integers(1, 1000).map(lambda number: number * 1024**3)),
+    (kinds.NUMBER, st.integers(1, 10**9 - 1)),
+    (kinds.TEXT, TEXT),
+    (kinds.FILE, TEXT.map(Path)),
+    (kinds.SWITCH, st.booleans()),
+    (kinds.VERSION, st.just(1)),
+    (kinds.ADDRESS, st.builds(Address, HOSTS, PORT)),
+    (
+        kinds.ENDPOINT,
+        st.integers(1, 65535).map(lambda port: kinds.parse_endpoint(f"http://127.0.0.1:{port}")),
+    ),
+]
+
+
+def values(kind: Kind | Listed | type[Struct]) -> st.SearchStrategy[Any]:
+    """Any value of a setting of this kind."""
+    if isinstance(kind, Kind):
+        words = [strategy for known, strategy in LEAVES if known is kind]
+        return words[0] if words else st.sampled_from(kind.schema["enum"])
+    if isinstance(kind, Listed):
+        return st.lists(values(kind.item), min_size=kind.length_min, max_size=3, unique=kind.distinct).map(
+            tuple
+        )
+    fields = {}
+    for field in fields_of(kind):
+        some = values(field.setting.kind)
+        optional = not field.required and field.default is None
+        fields[field.name] = some | st.none() if optional else some
+    return st.builds(kind, **fields)
+
+
+def loadable(config: Config) -> Config:
+    """The nearest tree that the loader may give: names differ, and the engines are named in one way."""
+    models = []
+    for index, model in enumerate(config.models):
+        aliases = tuple(f"{alias}{index}.{place}" for place, alias in enumerate(model.aliases))
+        models.append(structs.replace(model, name=f"{model.name}{index}", aliases=aliases))
+    if models:
+        return structs.replace(config, models=tuple(models), endpoints=())
+    return structs.replace(config, endpoints=config.endpoints or ("http://h",))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("show") / "maitred.yaml"
+
+
+@settings(max_examples=60, deadline=None)
+@given(config=values(Config).map(loadable))
+def test_what_is_shown_loads_to_an_equal_tree(path: Path, config: Config) -> None:
+    path.write_text(show(config), encoding="utf-8")
+    assert load(path, environ={}) == config
+
+
+def test_units_are_written_out_and_what_is_unset_is_left_out() -> None:
+    shown = show(Config(models=(Model(name="groß", endpoints=("http://h",)),)))
+    assert "name: groß\n" in shown
+    data = yaml.safe_load(shown)
+    assert data["http"] == {
+        "body_max": "64MiB",
+        "head_max": "64KiB",
+        "headers_max": 128,
+        "head_timeout": "10s",
+        "body_timeout": "30s",
+        "keep_alive": "620s",
+        "write_timeout": "1m",
+    }
+    assert data["models"][0]["queue"] == {"wait": "30s", "requests": 2048, "bytes": "256MiB"}
+    assert not data.keys() & {"auth", "endpoints", "journal"}
+
+
+def described(body: dict[str, Any], at: str = "") -> dict[str, dict[str, Any]]:
+    """Every leaf of the schema by its path; each object on the way must be closed."""
+    found: dict[str, dict[str, Any]] = {}
+    assert body["additionalProperties"] is False
+    assert body["required"] == [key for key in body["properties"] if key in body["required"]]
+    for key, value in body["properties"].items():
+        assert value["description"].endswith(".")
+        items = value.get("items", {})
+        if value.get("type") == "object":
+            found |= described(value, f"{at}{key}.")
+        elif items.get("type") == "object":
+            found |= described(items, f"{at}{key}[].")
+        else:
+            found[at + key] = value
+    return found
+
+
+def test_the_schema_describes_every_setting() -> None:
+    body = schema()
+    assert body["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert body["required"] == ["version"]
+    found = described(body)
+    assert list(found) == [path for path, _ in leaves()]
+    assert found["http.body_max"] == {
+        "type": "string",
+        "pattern": "^[0-9]{1,9}(GiB|GB|MiB|MB|KiB|KB|B)$",
+        "description": "Largest request body.",
+        "default": "64MiB",
+    }
+    assert found["models[].queue.requests"]["description"].endswith("Default: 8 x `cap`.")
+    assert "default" not in found["models[].queue.requests"]
+    assert body["properties"]["models"]["items"]["required"] == ["name", "endpoints"]
+    assert body["properties"]["http"]["description"] == "Limits on what clients send and how they take it."

@@ -1,0 +1,73 @@
+"""The tree: defaults that follow from others, what the core is told, and that the documentation is whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from maitred.config.load import load
+from maitred.config.raw import ConfigError
+from maitred.config.show import default_words
+from maitred.config.tree import Config, Model, Queue, Upstream, leaves
+from maitred.core.words import PoolSettings, Settings
+
+DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def fences(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+def test_defaults_that_follow_from_others() -> None:
+    model = Model(name="a", endpoints=("http://h",), cap=10)
+    assert (model.served_as, model.queue.requests_max) == ("a", 80)
+    model = Model(name="a", endpoints=("http://h",), served_as="b", queue=Queue(requests_max=5))
+    assert (model.served_as, model.queue.requests_max) == ("b", 5)
+
+
+def test_the_core_gets_a_pool_for_each_model() -> None:
+    model = Model(
+        name="a", endpoints=("http://h",), cap=2, queue=Queue(wait_s=1.0, requests_max=3, bytes_max=4)
+    )
+    config = Config(models=(model,), upstream=Upstream(attempts=7))
+    pool = PoolSettings(cap=2, queue_requests_max=3, queue_bytes_max=4, queue_wait_s=1.0)
+    assert config.core_settings() == Settings(pools={"a": pool}, attempts_max=7)
+
+
+def test_a_model_with_defaults_is_the_core_s_default_pool() -> None:
+    config = Config(models=(Model(name="a", endpoints=("http://h",)),))
+    assert config.core_settings().pools["a"] == Settings().default
+
+
+def test_every_setting_is_documented_and_nothing_else() -> None:
+    rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    wanted = [f"| `{path}` | {default_words(field)} | {field.setting.doc} |" for path, field in leaves()]
+    assert sorted(rows) == sorted(wanted)
+    assert all(field.setting.doc.endswith(".") for _, field in leaves())
+
+
+def test_the_documented_examples_load(tmp_path: Path) -> None:
+    *examples, _ = fences("yaml")
+    assert len(examples) == 3
+    for example in examples:
+        path = tmp_path / "maitred.yaml"
+        path.write_text(example)
+        load(path, environ={})
+
+
+def test_the_documented_environment_loads() -> None:
+    (line,) = fences("sh")
+    environ = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    config = load(None, {"endpoints": ["http://h"]}, environ=environ)
+    assert config.http.body_bytes_max == 16 * 1024**2
+
+
+def test_the_documented_errors_are_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("maitred.yaml")
+    path.write_text(fences("yaml")[-1])
+    with pytest.raises(ConfigError) as caught:
+        load(path, environ={})
+    assert fences("text") == [f"{caught.value}\n"]

@@ -1,0 +1,238 @@
+"""One line a request, harmless and bounded, for every way in which a request can be over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from maitred.core.events import Answered, AtDoor, Ended, Seated
+from maitred.core.outcome import Outcome
+from maitred.core.words import Api, Usage
+from maitred.observe.access import LINES_MAX, NOTES_MAX, AccessLog, RequestFacts, Style
+from tests.observe.events import queued, seat
+
+WALL_S = 1_800_000_000.25
+
+
+class Sink:
+    """A file that a log writes to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+
+    def log(self, style: Style = "json") -> AccessLog:
+        return AccessLog(self.fd, style, wall=lambda: WALL_S)
+
+    def lines(self) -> list[str]:
+        return self.path.read_text().splitlines()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(line) for line in self.lines()]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[Sink]:
+    sink = Sink(tmp_path / "access.log")
+    yield sink
+    os.close(sink.fd)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def ended() -> Ended:
+    """A stream seated after 0.1 s, answered after 0.35 s, over after 1.5 s."""
+    ticket = queued()
+    leg = seat(ticket, 100.1)
+    leg.answered_at = 100.35
+    return Ended(101.5, ticket, Outcome.COMPLETED, Usage(100, 60, 40))
+
+
+def facts(status: int = 0) -> RequestFacts:
+    made = RequestFacts("10.0.0.7", "POST", "/v1/chat/completions", "client-1")
+    made.status = status
+    return made
+
+
+def test_a_completed_request(sink: Sink) -> None:
+    log = sink.log()
+    log.note("r1", facts(200))
+    log(ended())
+    log.flush()
+    assert sink.rows() == [
+        {
+            "ts": 1_800_000_000_250,
+            "id": "r1",
+            "outcome": "completed",
+            "status": 200,
+            "client": "10.0.0.7",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "client_request_id": "client-1",
+            "tenant": "support",
+            "model": "qwen",
+            "api": "chat",
+            "stream": True,
+            "body_bytes": 2048,
+            "endpoint": "qwen/127.0.0.1:8001",
+            "attempts": 1,
+            "queue_s": 0.1,
+            "ttft_s": 0.35,
+            "duration_s": 1.5,
+            "prompt_tokens": 100,
+            "cached_tokens": 60,
+            "output_tokens": 40,
+        }
+    ]
+
+
+def test_a_request_that_left_the_queue_unseated(sink: Sink) -> None:
+    log = sink.log()
+    log(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
+    log.flush()
+    [row] = sink.rows()
+    assert (row["outcome"], row["status"], row["queue_s"], row["duration_s"]) == (
+        "queue_deadline",
+        429,
+        30.0,
+        30.0,
+    )
+    assert row.keys().isdisjoint({"endpoint", "attempts", "ttft_s", "output_tokens", "client"})
+
+
+def test_a_refused_request(sink: Sink) -> None:
+    log = sink.log()
+    log.note("r2", facts())
+    log(AtDoor(1.0, "r2", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support"))
+    log(AtDoor(1.0, "r3", Outcome.PATH_NOT_FOUND))
+    log.flush()
+    assert sink.rows() == [
+        {
+            "ts": 1_800_000_000_250,
+            "id": "r2",
+            "outcome": "queue_full",
+            "status": 429,
+            "client": "10.0.0.7",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "client_request_id": "client-1",
+            "tenant": "support",
+            "model": "qwen",
+            "api": "chat",
+        },
+        {"ts": 1_800_000_000_250, "id": "r3", "outcome": "path_not_found", "status": 404},
+    ]
+
+
+def test_the_status_sent_is_logged_where_it_differs_from_the_outcomes(sink: Sink) -> None:
+    log, event = sink.log(), ended()
+    log.note("r1", facts(200))
+    log(Ended(101.5, event.ticket, Outcome.FAILED_TRUNCATED, None))
+    log.flush()
+    [row] = sink.rows()
+    assert (row["outcome"], row["status"]) == ("failed_truncated", 200)
+
+
+def test_other_events_have_no_line(sink: Sink) -> None:
+    log, ticket = sink.log(), queued()
+    log(Seated(100.0, ticket, 0.0))
+    log(Answered(100.1, seat(ticket, 100.0)))
+    log.flush()
+    assert sink.lines() == []
+
+
+def test_lines_for_people(sink: Sink) -> None:
+    log = sink.log("human")
+    log.note("r1", facts(200))
+    log(ended())
+    log(AtDoor(1.0, "r3", Outcome.PATH_NOT_FOUND))
+    log.flush()
+    ended_line, refused_line = sink.lines()
+    assert ended_line == (
+        "2027-01-15T08:00:00.250Z 10.0.0.7 POST /v1/chat/completions 200 completed qwen"
+        " at qwen/127.0.0.1:8001 queue=0.100s ttft=0.350s total=1.500s tokens=100(60 cached)+40 id=r1"
+    )
+    assert refused_line == "2027-01-15T08:00:00.250Z - - - 404 path_not_found - id=r3"
+
+
+@pytest.mark.parametrize(
+    "text", ["/a\nb", "/a b", '/a"b', "/a\\b", "/é", "/" + "a" * 128, "/a\x1b[31m"], ids=ascii
+)
+def test_harmful_text_of_a_client_is_left_out(text: str) -> None:
+    made = RequestFacts("10.0.0.7", "POST", text, text)
+    assert (made.path, made.client_request_id) == ("", "")
+
+
+def test_facts_are_used_once_and_bounded(sink: Sink) -> None:
+    log = sink.log()
+    for number in range(NOTES_MAX + 1):
+        log.note(f"n{number}", facts())
+    for name in ("n0", "n1", "n1"):  # the oldest is forgotten, the next is used up by its first line
+        log(AtDoor(1.0, name, Outcome.BAD_REQUEST))
+    log.flush()
+    assert [row.get("client") for row in sink.rows()] == [None, "10.0.0.7", None]
+
+
+def test_facts_end_with_the_line_of_an_ended_request(sink: Sink) -> None:
+    log = sink.log()
+    log.note("r1", facts())
+    log(ended())
+    log(ended())
+    log.flush()
+    assert [row.get("client") for row in sink.rows()] == ["10.0.0.7", None]
+
+
+def test_a_full_buffer_drops_and_counts(sink: Sink) -> None:
+    log = sink.log()
+    for number in range(LINES_MAX + 5):
+        log(AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
+    assert log.dropped == 5
+    log.flush()
+    rows = sink.rows()
+    assert [row["id"] for row in rows] == [f"r{number}" for number in range(LINES_MAX)]
+    log(AtDoor(1.0, "again", Outcome.BAD_REQUEST))
+    log.flush()
+    assert sink.rows()[-1]["id"] == "again"
+
+
+def test_a_reader_that_stands_still_never_blocks_and_loses_nothing(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    log, written = AccessLog(writer, "json", wall=lambda: WALL_S), b""
+    for number in range(3000):
+        log(AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
+    log.flush()  # more than a pipe holds: returns though nobody reads
+    os.set_blocking(reader, False)
+    while chunk := _available(reader):
+        written += chunk
+        log.flush()
+    ids = [msgspec.json.decode(line)["id"] for line in written.splitlines()]
+    assert ids == [f"r{number}" for number in range(3000)]
+    assert log.dropped == 0
+
+
+def _available(reader: int) -> bytes:
+    try:
+        return os.read(reader, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def test_a_lost_reader_costs_lines_and_nothing_else() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    log = AccessLog(writer, "json")
+    log(AtDoor(1.0, "r", Outcome.BAD_REQUEST))
+    log.flush()
+    os.close(writer)
+    assert log.dropped == 1

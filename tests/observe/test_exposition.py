@@ -1,0 +1,71 @@
+"""The text itself: its pieces, its escapes, and that it is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed, Seated
+from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.words import EndpointState, Failure, Usage
+from maitred.observe.exposition import PIECE_LINES, families, render
+from maitred.observe.metrics import READINGS, Metrics, Slo
+from tests.observe.events import endpoint, queued, seat
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def lived_in() -> Metrics:
+    """Metrics in which every family has a sample."""
+    metrics = Metrics("1.2.3", {"qwen": Slo(ttft_s=1.0)}, lambda: {"qwen": 0}, dict.fromkeys(READINGS, float))
+    ticket, where = queued(), endpoint()
+    metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
+    leg = seat(ticket, 100.0, where)
+    metrics(Seated(100.0, ticket, 0.0))
+    metrics(Answered(100.1, leg))
+    metrics(LegFailed(100.2, leg, Failure(FailureKind.TRUNCATED), again=False))
+    metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(1, 0, 2)))
+    return metrics
+
+
+def test_every_metric_is_documented_as_it_is_and_nothing_else() -> None:
+    rows = re.findall(r"^\| `(maitred_\w+)` \| (\w+) \| ([^|]*)\|", DOCUMENT.read_text(), re.MULTILINE)
+    documented = {name: (kind, sorted(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    actual = {
+        family.name: (family.kind, sorted(next(family.read())[1].keys() - {"le"}))
+        for family in families(lived_in())
+    }
+    assert documented == actual
+
+
+def test_the_text_is_what_prometheus_reads() -> None:
+    text = b"".join(render(lived_in())).decode()
+    read = {family.name: family for family in text_string_to_metric_families(text)}
+    assert len(read) == len(families(lived_in()))
+    assert read["maitred_requests"].type == "counter"
+    assert read["maitred_ttft_seconds"].type == "histogram"
+    assert text.count("# TYPE maitred_requests_total counter\n") == 1
+    assert 'maitred_build_info{version="1.2.3"} 1.0\n' in text
+
+
+def test_a_large_metric_comes_in_pieces_under_one_heading() -> None:
+    metrics = Metrics("1")
+    for number in range(130):
+        metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, f"m{number}"))
+    pieces = list(render(metrics))
+    assert max(piece.count(b"\n") for piece in pieces) <= PIECE_LINES + 2
+    text = b"".join(pieces)
+    assert text.count(b"# TYPE maitred_ttft_seconds histogram\n") == 1
+    assert text.count(b"maitred_ttft_seconds_count{") == 130
+
+
+def test_a_metric_without_samples_takes_no_room() -> None:
+    assert b"leg_failures" not in b"".join(render(Metrics("1")))
+
+
+def test_odd_model_names_are_escaped() -> None:
+    metrics = Metrics("1")
+    metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, 'a"b\\c\nd'))
+    assert rb'model="a\"b\\c\nd"' in b"".join(render(metrics))

@@ -1,0 +1,258 @@
+"""What each event adds to the numbers, seen through the text that Prometheus gets."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed, Seated
+from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticket, Usage
+from maitred.observe.exposition import render
+from maitred.observe.metrics import ENDPOINTS_MAX, MODELS_MAX, Histogram, Metrics, Slo
+from tests.observe.events import endpoint, queued, seat
+
+
+def lines(metrics: Metrics, name: str) -> list[str]:
+    """The samples of one metric, without the prefix."""
+    text = b"".join(render(metrics)).decode()
+    prefix = f"maitred_{name}"
+    return [line.removeprefix("maitred_") for line in text.splitlines() if line.startswith(prefix)]
+
+
+def seated(metrics: Metrics, ticket: Ticket, at: float) -> Leg:
+    leg = seat(ticket, at)
+    metrics(Seated(at, ticket, at - ticket.arrival))
+    return leg
+
+
+def served(metrics: Metrics, ticket: Ticket, *, first: float, end: float, tokens: int) -> None:
+    """A whole completed life: seated at once, first content and end after so many seconds."""
+    leg = seated(metrics, ticket, 100.0)
+    metrics(Answered(100.0 + first, leg))
+    metrics(Ended(100.0 + end, ticket, Outcome.COMPLETED, Usage(100, 60, tokens)))
+
+
+def moved(metrics: Metrics, which: Endpoint, after: EndpointState) -> None:
+    before, which.state = which.state, after
+    metrics(EndpointMoved(1.0, which, before, after, ""))
+
+
+def test_every_end_is_counted_by_model_api_and_outcome() -> None:
+    metrics = Metrics("1")
+    metrics(AtDoor(1.0, "r0", Outcome.PATH_NOT_FOUND))
+    metrics(AtDoor(1.0, "r1", Outcome.QUEUE_FULL, Api.EMBEDDINGS, "qwen"))
+    served(metrics, queued(), first=0.2, end=1.0, tokens=5)
+    served(metrics, queued(), first=0.2, end=1.0, tokens=5)
+    metrics(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
+    assert lines(metrics, "requests_total") == [
+        'requests_total{api="",model="",outcome="path_not_found"} 1.0',
+        'requests_total{api="chat",model="qwen",outcome="completed"} 2.0',
+        'requests_total{api="chat",model="qwen",outcome="queue_deadline"} 1.0',
+        'requests_total{api="embeddings",model="qwen",outcome="queue_full"} 1.0',
+    ]
+
+
+def test_in_flight_rises_with_a_seat_and_falls_with_its_end() -> None:
+    metrics, ticket = Metrics("1"), queued()
+    seated(metrics, ticket, 100.0)
+    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 1.0']
+    metrics(Ended(101.0, ticket, Outcome.CLIENT_GONE, None))
+    metrics(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
+    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
+
+
+def test_nothing_of_an_ended_ticket_is_kept() -> None:
+    metrics, ticket = Metrics("1"), queued()
+    before = sys.getrefcount(ticket)
+    leg = seated(metrics, ticket, 100.0)
+    metrics(Answered(100.1, leg))
+    metrics(Ended(101.0, ticket, Outcome.COMPLETED, None))
+    del leg
+    ticket.legs.clear()
+    assert sys.getrefcount(ticket) == before
+
+
+def test_a_retry_is_not_in_flight_until_it_is_seated_again() -> None:
+    metrics, ticket = Metrics("1"), queued()
+    leg = seated(metrics, ticket, 100.0)
+    metrics(LegFailed(100.1, leg, Failure(FailureKind.CONNECT), again=True))
+    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
+    assert lines(metrics, "retries_total") == ['retries_total{model="qwen"} 1.0']
+    metrics(Ended(130.0, ticket, Outcome.QUEUE_DEADLINE, None))
+    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
+
+
+def test_a_last_failure_is_no_retry() -> None:
+    metrics, ticket = Metrics("1"), queued()
+    leg = seated(metrics, ticket, 100.0)
+    metrics(LegFailed(100.1, leg, Failure(FailureKind.RESET), again=False))
+    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 1.0']
+    metrics(Ended(100.1, ticket, Outcome.FAILED_UPSTREAM, None))
+    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
+    assert lines(metrics, "retries_total") == ['retries_total{model="qwen"} 0.0']
+
+
+def test_a_bucket_holds_its_bound_and_what_is_beyond_all_goes_last() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.0, 1.0, 1.1, 2.0, 2.1):
+        histogram.observe(value)
+    assert histogram.counts == [2, 2, 1]
+    assert histogram.total == pytest.approx(6.2)
+
+
+def test_buckets_are_cumulative_and_agree_with_the_count() -> None:
+    metrics = Metrics("1")
+    for wait_s in (0.004, 0.03, 500.0):
+        seated(metrics, queued(), 100.0 + wait_s)
+    text = lines(metrics, "queue_seconds")
+    assert 'queue_seconds_bucket{le="0.005",model="qwen"} 1.0' in text
+    assert 'queue_seconds_bucket{le="0.02",model="qwen"} 1.0' in text
+    assert 'queue_seconds_bucket{le="0.05",model="qwen"} 2.0' in text
+    assert 'queue_seconds_bucket{le="120.0",model="qwen"} 2.0' in text
+    assert 'queue_seconds_bucket{le="+Inf",model="qwen"} 3.0' in text
+    assert 'queue_seconds_count{model="qwen"} 3.0' in text
+
+
+def test_a_stream_shows_first_token_pace_and_whole() -> None:
+    metrics = Metrics("1")
+    served(metrics, queued(), first=0.25, end=1.25, tokens=11)
+    assert 'ttft_seconds_sum{model="qwen"} 0.25' in lines(metrics, "ttft_seconds")
+    assert 'output_token_seconds_sum{model="qwen"} 0.1' in lines(metrics, "output_token_seconds")
+    assert 'request_seconds_sum{model="qwen"} 1.25' in lines(metrics, "request_seconds")
+
+
+@pytest.mark.parametrize(
+    ("ticket", "tokens"),
+    [(queued(stream=False), 11), (queued(), 1), (queued(sequences=2), 11)],
+    ids=["plain answer", "one token", "two sequences"],
+)
+def test_no_pace_without_one_stream_of_tokens(ticket: Ticket, tokens: int) -> None:
+    metrics = Metrics("1")
+    served(metrics, ticket, first=0.25, end=1.25, tokens=tokens)
+    assert 'output_token_seconds_count{model="qwen"} 0.0' in lines(metrics, "output_token_seconds")
+
+
+def test_a_plain_answer_has_no_first_token_time() -> None:
+    metrics = Metrics("1")
+    served(metrics, queued(stream=False), first=1.0, end=1.0, tokens=11)
+    assert 'ttft_seconds_count{model="qwen"} 0.0' in lines(metrics, "ttft_seconds")
+    assert 'request_seconds_count{model="qwen"} 1.0' in lines(metrics, "request_seconds")
+
+
+def test_the_first_token_after_reasoning_is_measured_from_arrival() -> None:
+    metrics = Metrics("1")
+    ticket = queued()
+    metrics(AnswerBegan(107.5, Leg(1, ticket, Endpoint("m/e", "m", "http://e"), 0, 1, ticket.arrival)))
+    assert 'answer_token_seconds_sum{model="qwen"} 7.5' in lines(metrics, "answer_token_seconds")
+
+
+def test_tokens_are_summed_by_kind() -> None:
+    metrics = Metrics("1")
+    served(metrics, queued(), first=0.2, end=1.0, tokens=5)
+    served(metrics, queued(), first=0.2, end=1.0, tokens=7)
+    assert lines(metrics, "tokens_total") == [
+        'tokens_total{kind="prompt",model="qwen"} 200.0',
+        'tokens_total{kind="cached",model="qwen"} 120.0',
+        'tokens_total{kind="output",model="qwen"} 12.0',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slo", "stream", "first", "end", "tokens", "met"),
+    [
+        (Slo(ttft_s=2.0, tpot_s=0.05), True, 1.9, 2.2, 9, 1),
+        (Slo(ttft_s=2.0, tpot_s=0.05), True, 2.1, 2.2, 9, 0),
+        (Slo(ttft_s=2.0, tpot_s=0.05), True, 1.0, 1.5, 9, 0),
+        (Slo(ttft_s=2.0), True, 1.0, 60.0, 9, 1),
+        (Slo(tpot_s=0.05), True, 60.0, 60.1, 9, 1),
+        (Slo(ttft_s=2.0, tpot_s=0.05), False, 2.3, 2.3, 9, 1),
+        (Slo(ttft_s=2.0, tpot_s=0.05), False, 2.5, 2.5, 9, 0),
+        (Slo(ttft_s=2.0), False, 60.0, 60.0, 9, 1),
+        (Slo(ttft_s=2.0), False, 2.1, 2.1, 0, 0),
+    ],
+)
+def test_a_completed_request_within_its_slo_is_counted(
+    slo: Slo, stream: bool, first: float, end: float, tokens: int, met: int
+) -> None:
+    metrics = Metrics("1", {"qwen": slo})
+    served(metrics, queued(stream=stream), first=first, end=end, tokens=tokens)
+    served(metrics, queued("other-model"), first=first, end=end, tokens=tokens)
+    assert lines(metrics, "slo_met_total") == [f'slo_met_total{{model="qwen"}} {met}.0']
+
+
+def test_only_completed_requests_meet_an_slo() -> None:
+    metrics, ticket = Metrics("1", {"qwen": Slo(ttft_s=2.0)}), queued()
+    metrics(Answered(100.1, seated(metrics, ticket, 100.0)))
+    metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(10, 0, 3)))
+    assert lines(metrics, "slo_met_total") == ['slo_met_total{model="qwen"} 0.0']
+
+
+def test_an_endpoint_shows_its_state_and_load_until_it_is_gone() -> None:
+    metrics, one = Metrics("1"), endpoint(state=EndpointState.PROBING)
+    moved(metrics, one, EndpointState.READY)
+    one.running = 3
+    assert lines(metrics, "endpoint_") == [
+        'endpoint_state{endpoint="qwen/127.0.0.1:8001",state="probing"} 0.0',
+        'endpoint_state{endpoint="qwen/127.0.0.1:8001",state="ready"} 1.0',
+        'endpoint_state{endpoint="qwen/127.0.0.1:8001",state="ejected"} 0.0',
+        'endpoint_state{endpoint="qwen/127.0.0.1:8001",state="draining"} 0.0',
+        'endpoint_in_flight{endpoint="qwen/127.0.0.1:8001"} 3.0',
+    ]
+    metrics(LegFailed(1.0, seat(queued(), 1.0, one), Failure(FailureKind.STATUS_5XX), again=False))
+    assert lines(metrics, "leg_failures_total") == [
+        'leg_failures_total{endpoint="qwen/127.0.0.1:8001",kind="status_5xx"} 1.0'
+    ]
+    moved(metrics, one, EndpointState.GONE)
+    assert lines(metrics, "endpoint_") == lines(metrics, "leg_failures_total") == []
+
+
+def test_the_end_of_an_old_endpoint_does_not_take_its_successor_along() -> None:
+    metrics, old, new = Metrics("1"), endpoint(), endpoint()
+    moved(metrics, old, EndpointState.DRAINING)
+    moved(metrics, new, EndpointState.READY)
+    moved(metrics, old, EndpointState.GONE)
+    assert 'endpoint_state{endpoint="qwen/127.0.0.1:8001",state="ready"} 1.0' in lines(metrics, "endpoint_")
+
+
+def test_models_beyond_the_bound_share_one_label() -> None:
+    metrics = Metrics("1")
+    for number in range(MODELS_MAX + 3):
+        metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, f"m{number}"))
+    text = lines(metrics, "requests_total")
+    assert len(text) == MODELS_MAX + 1
+    assert text[-1] == 'requests_total{api="chat",model="other",outcome="queue_full"} 3.0'
+
+
+def test_endpoints_beyond_the_bound_share_their_failures() -> None:
+    metrics = Metrics("1")
+    for number in range(ENDPOINTS_MAX + 3):
+        one = endpoint(f"qwen/h:{number}")
+        moved(metrics, one, EndpointState.READY)
+        metrics(LegFailed(1.0, seat(queued(), 1.0, one), Failure(FailureKind.RESET), again=False))
+    failures = lines(metrics, "leg_failures_total")
+    assert len(failures) == len(lines(metrics, "endpoint_in_flight")) + 1 == ENDPOINTS_MAX + 1
+    assert failures[-1] == 'leg_failures_total{endpoint="other",kind="reset"} 3.0'
+
+
+def test_loop_lag_is_the_last_and_the_longest() -> None:
+    metrics = Metrics("1")
+    metrics.loop_lag(0.5)
+    metrics.loop_lag(0.25)
+    assert lines(metrics, "loop_lag") == ["loop_lag_seconds 0.25", "loop_lag_max_seconds 0.5"]
+
+
+def test_what_lives_elsewhere_is_asked_when_rendered() -> None:
+    connections = [3]
+    metrics = Metrics(
+        "1", queued=lambda: {"qwen": 7}, readings={"client_connections": lambda: connections[0]}
+    )
+    connections[0] = 4
+    assert lines(metrics, "client_connections") == ["client_connections 4.0"]
+    assert lines(metrics, "queued") == ['queued{model="qwen"} 7.0']
+
+
+def test_an_undeclared_reading_is_refused() -> None:
+    with pytest.raises(ValueError, match="mystery"):
+        Metrics("1", readings={"mystery": lambda: 1.0})

@@ -1,0 +1,83 @@
+"""Errors on the wire: the shape, the bounds and the retry fields."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Api
+from maitred.wire import errors
+
+
+def fields(refusal: Refusal) -> dict[bytes, bytes]:
+    return dict(errors.headers(refusal))
+
+
+@pytest.mark.parametrize("api", [*Api, None])
+def test_the_body_has_openais_shape(api: Api | None) -> None:
+    refusal = Refusal(Outcome.BAD_REQUEST, "n: too large", param="n")
+    assert json.loads(errors.body(refusal, api)) == {
+        "error": {
+            "message": "n: too large",
+            "type": "invalid_request_error",
+            "param": "n",
+            "code": "invalid_request",
+        }
+    }
+
+
+def test_an_event_is_one_line_of_data() -> None:
+    event = errors.event(Outcome.FAILED_TRUNCATED, "the engine\nbroke off")
+    assert event.startswith(b'data: {"error":{')
+    assert event.endswith(b"}}\n\n")
+    assert event.count(b"\n") == 2
+    assert json.loads(event.removeprefix(b"data: "))["error"] == {
+        "message": "the engine\nbroke off",
+        "type": "server_error",
+        "param": None,
+        "code": "stream_truncated",
+    }
+
+
+@pytest.mark.parametrize("char", ["x", "漢", "\ud800"])
+def test_messages_are_bounded_and_always_text(char: str) -> None:
+    said = json.loads(errors.body(Refusal(Outcome.BAD_REQUEST, char * 5000), None))["error"]["message"]
+    assert errors.MESSAGE_BYTES_MAX - 3 < len(said.encode()) <= errors.MESSAGE_BYTES_MAX
+
+
+def test_a_refusal_that_can_be_retried_says_when() -> None:
+    assert errors.headers(Refusal(Outcome.QUEUE_FULL, "full", retry_after_s=2.1)) == [
+        (b"content-type", b"application/json"),
+        (b"x-maitred-outcome", b"queue_full"),
+        (b"x-should-retry", b"true"),
+        (b"retry-after", b"3"),
+        (b"retry-after-ms", b"3000"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "should_retry"),
+    [
+        (Refusal(Outcome.BAD_REQUEST, ""), b"false"),
+        (Refusal(Outcome.QUEUE_FULL, "", retry_after_s=61), b"false"),
+        (Refusal(Outcome.CLIENT_GONE, ""), None),
+    ],
+)
+def test_no_wait_is_announced_where_a_repeat_is_vain(refusal: Refusal, should_retry: bytes | None) -> None:
+    said = fields(refusal)
+    assert said.get(b"x-should-retry") == should_retry
+    assert b"retry-after" not in said
+    assert b"retry-after-ms" not in said
+
+
+def test_the_refusals_own_headers_come_along() -> None:
+    refusal = Refusal(Outcome.METHOD_NOT_ALLOWED, "", headers=(("allow", "POST"),))
+    assert fields(refusal)[b"allow"] == b"POST"
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_can_be_said(outcome: Outcome) -> None:
+    assert isinstance(json.loads(errors.body(Refusal(outcome, "m"), None))["error"]["code"], str)
+    assert fields(Refusal(outcome, "m"))[b"x-maitred-outcome"] == outcome.label.encode()

@@ -1,0 +1,163 @@
+"""Decoding: what is read, what is refused and how, and that nothing else ever comes out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Api
+from maitred.wire import requests
+from maitred.wire.requests import Body, decode
+
+HEAD = b'{"model":"m",'
+APIS = st.sampled_from(Api)
+
+
+def refusal(body: bytes, api: Api = Api.CHAT) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        decode(api, body)
+    assert caught.value.outcome is Outcome.BAD_REQUEST
+    assert len(caught.value.message) <= requests.MESSAGE_CHARS_MAX
+    return caught.value
+
+
+def test_a_chat_body_is_read() -> None:
+    options = b'{ "include_usage": true, "x": 1 }'
+    body = HEAD + b'"messages":[],"stream":true,"n":3,"stream_options": ' + options + b" }"
+    assert decode(Api.CHAT, body) == Body("m", True, 3, True, options)
+
+
+@pytest.mark.parametrize("rest", [b'"messages":[]', b'"stream":null,"n":null,"stream_options":null'])
+def test_absent_and_null_are_the_defaults(rest: bytes) -> None:
+    assert decode(Api.CHAT, HEAD + rest + b"}") == Body("m")
+    assert decode(Api.COMPLETIONS, HEAD + rest + b"}") == Body("m")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count"),
+    [
+        ('"one"', 1),
+        ("null", 1),
+        ("[]", 1),
+        ("[1, 2, 3]", 1),
+        ('["a", "b\\", \\"c", "d"]', 3),
+        ("[ [1, 2], [3]]", 2),
+        ('\n[\t{"text": "a"}, {"image": "b"}]', 2),
+    ],
+)
+def test_prompts_multiply_sequences(prompt: str, count: int) -> None:
+    completions = f'{{"model":"m","n":2,"best_of":4,"prompt":{prompt}}}'.encode()
+    assert decode(Api.COMPLETIONS, completions).sequences == 4 * count
+    embeddings = f'{{"model":"m","n":2,"input":{prompt}}}'.encode()
+    assert decode(Api.EMBEDDINGS, embeddings).sequences == count
+    assert decode(Api.CHAT, completions).sequences == 2
+
+
+@pytest.mark.parametrize("prompt", ['"text"', "[1, 2]", '{"text": 1}'])
+def test_the_bound_for_huge_lists_is_never_too_low(prompt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_EXACT_BYTES_MAX", 0)
+    body = f'{{"model":"m","input":[{prompt},{prompt},{prompt}]}}'.encode()
+    assert 3 <= decode(Api.EMBEDDINGS, body).sequences <= 4
+
+
+def test_the_last_of_two_keys_counts() -> None:
+    body = rb'{"model":"a","n":2,"\u006dodel":"b","n":5}'
+    assert decode(Api.CHAT, body) == Body("b", sequences=5)
+
+
+@pytest.mark.parametrize("value", ["9" * 23, "1e999", "-0.0", '"\\u0000"', '"\\ud83d\\ude00"', '"é"'])
+def test_odd_values_that_are_not_read_pass(value: str) -> None:
+    body = f'{{"model":"m","seed":{value},"seed":{value}}}'.encode()
+    assert decode(Api.CHAT, body) == Body("m")
+
+
+@pytest.mark.parametrize(
+    ("rest", "param"),
+    [
+        ('"model":1', "model"),
+        ('"model":null', "model"),
+        ('"model":""', "model"),
+        ('"stream":"yes"', "stream"),
+        ('"n":0', "n"),
+        ('"n":129', "n"),
+        ('"n":1.0', "n"),
+        ('"n":true', "n"),
+        (f'"n":{"9" * 5000}', "n"),
+        ('"best_of":0', "best_of"),
+        ('"stream_options":[]', "stream_options"),
+        ('"stream_options":{"include_usage":1}', "stream_options.include_usage"),
+    ],
+)
+def test_a_wrong_member_is_named(rest: str, param: str) -> None:
+    assert refusal(HEAD + rest.encode() + b"}", Api.COMPLETIONS).param == param
+
+
+@pytest.mark.parametrize("api", Api)
+def test_a_missing_model_is_said_as_clients_know_it(api: Api) -> None:
+    error = refusal(b"{}", api)
+    assert (error.message, error.param) == ("you must provide a model parameter", "model")
+
+
+@pytest.mark.parametrize(
+    ("body", "byte"),
+    [
+        (b"", 0),
+        (b"nul", 3),
+        (b'{"model":"m"', 12),
+        (HEAD + b'"x":"\xff"}', 18),
+        (HEAD + b'"x":"\xed\xa0\x80"}', 18),
+        (HEAD + b'"x":"\x00"}', 18),
+        (HEAD + b'"x":"\n"}', 18),
+        (HEAD + b'"x":01}', 18),
+        (HEAD + b'"x":NaN}', 17),
+        (HEAD + rb'"x":"\ud800"}', 18),
+        (HEAD + rb'"x":"\\ud800', 25),
+        (HEAD + rb'"x":"\ud83d\ude00', 30),
+        (b'{"model":"m"}}', 14),
+    ],
+)
+def test_broken_json_is_refused_where_it_breaks(body: bytes, byte: int) -> None:
+    error = refusal(body)
+    assert f"(byte {byte})" in error.message
+    assert error.param is None
+
+
+def test_a_byte_order_mark_is_called_by_its_name() -> None:
+    assert "byte order mark" in refusal(b'\xef\xbb\xbf{"model":"m"}').message
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b"1", b'"secret"'])
+def test_only_objects_are_bodies(body: bytes) -> None:
+    assert refusal(body).message.startswith("the body: expected `object`")
+
+
+@pytest.mark.parametrize("key", ["x", "stream_options", "prompt"])
+def test_depth_is_refused_and_not_a_crash(key: str) -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    assert "deep" in refusal(HEAD + f'"{key}":'.encode() + deep + b"}", Api.COMPLETIONS).message
+
+
+def said(api: Api, body: bytes) -> str:
+    """What came of a body: the refusal's words, or "" when it was read. Anything else is a failure."""
+    try:
+        assert decode(api, body).model
+    except Refusal as error:
+        return f"{error.outcome} {error.message} {error.param}"
+    return ""
+
+
+@given(APIS, st.binary())
+def test_arbitrary_bytes_are_refused(api: Api, body: bytes) -> None:
+    assert said(api, body).startswith("Outcome.BAD_REQUEST")
+
+
+@given(APIS, st.sampled_from(requests.KEYS_READ), st.integers(0, 60), st.binary(max_size=3))
+def test_damaged_bodies_give_a_body_or_a_refusal(api: Api, key: str, at: int, damage: bytes) -> None:
+    whole = json.dumps({"model": "m", key: [{"content": 'canary "canary"'}], "n": 1}).encode()
+    words = said(api, whole[:at] + damage + whole[at:])
+    assert words.startswith("Outcome.BAD_REQUEST") or not words
+    assert "canary" not in words
