@@ -60,6 +60,7 @@ class GatewayApp:
         self.config = config
         self.access = access
         self.models = Models()
+        self.journeys: set[asyncio.Task[None]] = set()
         self.sweep = Sweep(clock)
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
         self.metrics = Metrics(maitred.__version__, _slos(config), self._queued, self._readings())
@@ -67,7 +68,7 @@ class GatewayApp:
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
         self.house = House(core, clock, self._emit)
         hold = Hold(config.upstream.hold_bytes, config.upstream.hold_s)
-        service = Service(self.house, self.models, Single(self.pool, hold))
+        service = Service(self.house, self.models, Single(self.pool, hold), self.journeys)
         self.front = Front(service, access.note if access is not None else lambda _id, _exchange: None)
         self._network = network
         self._clock = clock
@@ -105,22 +106,22 @@ class GatewayApp:
         await asyncio.sleep(drain.notice_s)
         settings = msgspec.structs.replace(self.house.gateway.settings, accepting=False)
         self.house.update(Reset(settings))
-        if self.front.journeys:
-            log.info("draining: %d requests are still running", len(self.front.journeys))
-            await asyncio.wait(self.front.journeys, timeout=drain.limit_s)
+        if self.journeys:
+            log.info("draining: %d requests are still running", len(self.journeys))
+            await asyncio.wait(self.journeys, timeout=drain.limit_s)
         cut = self.house.cut_all(DRAINING)
         if cut:
             log.warning("drain limit of %g s reached: %d answers were cut", drain.limit_s, cut)
-            await asyncio.wait(self.front.journeys, timeout=1.0)
+            await asyncio.wait(self.journeys, timeout=1.0)
         return cut
 
     async def stop(self) -> None:
         """Close everything at once; what still runs is broken off."""
         if self._listener is not None:
             self._listener.close()
-        for task in (*self._tasks, *self.front.journeys):
+        for task in (*self._tasks, *self.journeys):
             task.cancel()
-        await asyncio.gather(*self._tasks, *self.front.journeys, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)
         for connection in list(self.front.connections.values()):
             connection.transport.close()
         self.pool.close()

@@ -42,6 +42,7 @@ from maitred.core.words import (
     Usage,
 )
 
+READY = EndpointState.READY
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 
@@ -197,19 +198,17 @@ class Gateway:
         return least_loaded(self.table.by_pool.get(ticket.request.pool, ()), ticket, limits.cap)
 
     def _seat(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        limits = self._limits(pool)
-        progressed = True
-        while progressed:
-            progressed = False
+        limits, seated = self._limits(pool), True
+        while seated and len(queue):
+            seated = False
             for place, ticket in enumerate(queue.candidates(now)):
                 endpoint = self._choose(ticket, limits)
-                if endpoint is None:
-                    if place == 0:
-                        queue.head_waits(ticket, now)
-                    continue
-                queue.remove(ticket)
-                effects.append(self._go(ticket, endpoint, now))
-                progressed = True
+                if endpoint is not None:
+                    queue.remove(ticket)
+                    effects.append(self._go(ticket, endpoint, now))
+                    seated = True
+                elif place == 0:
+                    queue.head_waits(ticket, now)
 
     def _go(self, ticket: Ticket, endpoint: Endpoint, now: float) -> Go:
         self._waiting -= 1
@@ -243,6 +242,7 @@ class Gateway:
                     self._service_s[pool] = mean_s + RECENT * (now - leg.seated_at - mean_s)
         ticket.phase, ticket.outcome, ticket.ended_at = Phase.ENDED, outcome, now
         self._emit(Ended(now, ticket, outcome, usage))
+        ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
 
     def _may_repeat(self, ticket: Ticket, leg: Leg, failure: Failure) -> bool:
         """Whether another seat is allowed and there is one to hope for."""
@@ -252,7 +252,7 @@ class Gateway:
             return False
         shut = (*ticket.excluded, leg.endpoint.name)
         others = self.table.by_pool.get(ticket.request.pool, ())
-        return any(e.state is EndpointState.READY and e.name not in shut for e in others)
+        return any(e.state is READY and e.name not in shut for e in others)
 
     def _free(self, leg: Leg, now: float) -> None:
         if leg.phase is LegPhase.OVER:
@@ -281,7 +281,10 @@ class Gateway:
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
 
     def _ready(self, pool: str) -> int:
-        return sum(e.state is EndpointState.READY for e in self.table.by_pool.get(pool, ()))
+        ready = 0
+        for endpoint in self.table.by_pool.get(pool, ()):
+            ready += endpoint.state is READY
+        return ready
 
     def _forget_pools(self) -> None:
         """Drop the queues of pools that are no more and hold nobody."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
 from itertools import islice
 
 from maitred.core.words import PoolSettings, Ticket
@@ -63,12 +62,12 @@ class PoolQueue:
         if self._tickets.pop(id(ticket), None) is not None:
             self.body_bytes -= ticket.request.body_bytes
 
-    def candidates(self, now: float) -> Iterator[Ticket]:
+    def candidates(self, now: float) -> list[Ticket]:
         """Tickets that may be seated now, in order: the head, then a few behind it while it may be passed."""
         first = list(islice(self._tickets.values(), 1 + LOOK_PAST))
         if first and first[0] is self._blocked and now - self._blocked_at > HOLD_AFTER_S:
             del first[1:]
-        return iter(first)
+        return first
 
     def head_waits(self, head: Ticket, now: float) -> None:
         """The head fitted nowhere: its patience runs from the first time."""

@@ -21,7 +21,8 @@ APIS = {
 """The paths that go to engines; everything else is answered here or not at all."""
 
 
-FORWARDED = frozenset((b"traceparent", b"tracestate"))
+JSON = b"application/json"
+FORWARDED = (b"traceparent", b"tracestate")
 """What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
 
 
@@ -53,14 +54,17 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Ord
     hides_usage = asked.stream and not asked.wants_usage
     edits = edit.Edits(model=route.served_as if route.renamed else None, include_usage=hides_usage)
     request = Request(request_id, api, route.name, route.pool, asked.stream, len(body), asked.sequences)
-    forwarded = b"".join(b"%b: %b\r\n" % line for line in head.headers if line[0] in FORWARDED)
+    fields = head.fields
+    forwarded = b"".join([b"%b: %b\r\n" % (name, fields[name]) for name in FORWARDED if name in fields])
     return Order(request, Identity(), route, path, edit.apply(body, edits), forwarded, hides_usage)
 
 
-def check_media(head: RequestHead) -> None:
+def check_media(fields: dict[bytes, bytes]) -> None:
     """Raise Refusal unless the body is said to be plain JSON (or nothing is said)."""
-    media = head.get(b"content-type").partition(b";")[0].strip().lower()
-    if media and media != b"application/json" and not media.endswith(b"+json"):
-        raise Refusal(Outcome.MEDIA_TYPE, "send the body as content-type: application/json")
-    if head.get(b"content-encoding").lower() not in (b"", b"identity"):
+    media = fields.get(b"content-type", JSON)
+    if media != JSON:
+        media = media.partition(b";")[0].strip().lower()
+        if media != JSON and not media.endswith(b"+json"):
+            raise Refusal(Outcome.MEDIA_TYPE, "send the body as content-type: application/json")
+    if fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refusal(Outcome.MEDIA_TYPE, "send the body without content-encoding")

@@ -55,7 +55,7 @@ def run(
 
 
 def _leave(*_: object) -> NoReturn:
-    """Exit without unwinding: llama.cpp's own end waits for, or aborts on, requests still being answered."""
+    """Exit without unwinding: llama.cpp's own end hangs while a stream is still being answered."""
     os._exit(0)
 
 

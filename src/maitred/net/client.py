@@ -1,7 +1,7 @@
 """One connection to an engine: sends a request, parses the answer, tells a reader.
 
-The reader is called once a read, never once a chunk, with the raw bytes as they came and the body bytes
-within them; it chooses which to pass on. Nothing is buffered here.
+The reader is called once a read, never once a chunk: what one read brought of the body is one piece, however
+the engine had cut it. Nothing is buffered here.
 """
 
 from __future__ import annotations
@@ -23,20 +23,6 @@ class AnswerHead(Struct):
     status: int
     headers: list[tuple[bytes, bytes]]
     length: int | None
-    chunked: bool
-
-
-class Read(Struct):
-    """What one read brought: raw bytes, the body bytes in them, and how they lie.
-
-    `whole_chunks`: the raw bytes begin and end between two HTTP chunks, so they can be passed on as they
-    are. `complete`: the answer is over with this read.
-    """
-
-    raw: bytes
-    body: bytes
-    whole_chunks: bool
-    complete: bool
 
 
 class Reader(Protocol):
@@ -45,8 +31,8 @@ class Reader(Protocol):
     def head(self, head: AnswerHead) -> None:
         """Status and headers have come."""
 
-    def read(self, read: Read) -> None:
-        """More of the body has come, or the end."""
+    def read(self, body: bytes, complete: bool) -> None:
+        """More of the body has come, and whether this was the end."""
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """No more will come."""
@@ -77,17 +63,19 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_chunked", "_complete", "_head_over", "_headers", "_keep", "_length", "_owner",
-        "_parser", "_patience", "_reader", "_sweep", "_told_head", "_transport", "_upto",
-        "deadline", "reused", "url",
+        "_bodies", "_chunked", "_complete", "_head_over", "_headers", "_idle_s", "_keep", "_length", "_owner",
+        "_parser", "_patience", "_reader", "_sweep", "_told_head", "_transport", "authority", "deadline",
+        "reused", "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, patience: Patience, owner: Owner) -> None:
         self.url = url
+        self.authority = url.partition("://")[2]
         self.reused = False
         self.deadline = NEVER
         self._sweep = sweep
         self._patience = patience
+        self._idle_s = patience.idle_s
         self._owner = owner
         self._reader: Reader | None = None
         self._reset()
@@ -102,7 +90,6 @@ class ClientConnection(asyncio.Protocol):
         self._told_head = False
         self._complete = False
         self._keep = False
-        self._upto = True  # the bytes read so far end between two chunks
 
     # -- what a dispatcher calls ------------------------------------------------------------------
 
@@ -122,7 +109,7 @@ class ClientConnection(asyncio.Protocol):
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader
-        self.deadline = self._sweep.clock() + self._patience.first_byte_s
+        self.deadline = self._sweep.now + self._patience.first_byte_s
         self._transport.writelines(parts)
 
     def pause(self) -> None:
@@ -135,7 +122,7 @@ class ClientConnection(asyncio.Protocol):
         """Read on."""
         if not self.closing:
             self._transport.resume_reading()
-        self.deadline = self._sweep.clock() + self._patience.idle_s
+        self.deadline = self._sweep.now + self._patience.idle_s
 
     def abort(self) -> None:
         """Close at once; the reader hears nothing more. The engine sees its client leave."""
@@ -153,40 +140,35 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         reader = self._reader
-        if reader is None:  # nobody asked: the engine closes a request we gave up, or breaks the protocol
+        if reader is None:  # nobody asked: the engine breaks the protocol
             self._transport.abort()
             return
-        started = self._upto
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._lose(FailureKind.BAD_RESPONSE, f"not HTTP: {error}")
             return
-        self.deadline = self._sweep.clock() + self._patience.idle_s
-        if not self._head_over:
-            return
-        bodies, complete = self._bodies, self._complete
-        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        if bodies:
-            self._bodies = []
+        self.deadline = self._sweep.now + self._idle_s
         if not self._told_head:
-            self._told_head, started = True, False
-            reader.head(
-                AnswerHead(self._parser.get_status_code(), self._headers, self._length, self._chunked)
-            )
-        if self._upto and data[-2:] != b"\r\n":
-            self._upto = False
-        whole = started and self._upto and self._chunked
+            if not self._head_over:
+                return
+            self._told_head = True
+            reader.head(AnswerHead(self._parser.get_status_code(), self._headers, self._length))
+        bodies, complete = self._bodies, self._complete
         if complete:
             self._finish()
-        if body or complete:
-            reader.read(Read(data, body, whole, complete))
+        if bodies:
+            body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+            bodies.clear()
+            reader.read(body, complete)
+        elif complete:
+            reader.read(b"", True)
 
     def eof_received(self) -> None:
         """See asyncio.Protocol; an answer without length or chunks is complete now."""
         if self._reader is not None and self._told_head and not self._chunked and self._length is None:
             reader, self._reader = self._reader, None
-            reader.read(Read(b"", b"", whole_chunks=False, complete=True))
+            reader.read(b"", True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -224,11 +206,10 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self.reused = True
-        self.deadline = self._sweep.clock() + self._patience.keep_alive_s
+        self.deadline = self._sweep.now + self._patience.keep_alive_s
         self._headers = []
         self._length = None
         self._chunked = self._head_over = self._told_head = self._complete = False
-        self._upto = True
         self._owner.freed(self)
 
     # -- httptools callbacks ----------------------------------------------------------------------
@@ -253,19 +234,10 @@ class ClientConnection(asyncio.Protocol):
         """The head is over, unless it was an interim one (1xx)."""
         if self._parser.get_status_code() >= 200:
             self._head_over = True
-            self._upto = not self._chunked or self._upto
-
-    def on_chunk_header(self) -> None:
-        """A chunk begins."""
-        self._upto = False
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._bodies.append(body)
-
-    def on_chunk_complete(self) -> None:
-        """A chunk is over."""
-        self._upto = True
 
     def on_message_complete(self) -> None:
         """The answer is over, or the interim head was."""
@@ -273,5 +245,4 @@ class ClientConnection(asyncio.Protocol):
             self._headers = []
             return
         self._complete = True
-        self._upto = True
         self._keep = self._parser.should_keep_alive()

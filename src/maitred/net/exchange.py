@@ -19,32 +19,25 @@ from maitred.wire import errors
 if TYPE_CHECKING:
     import asyncio
 
-Headers = Iterable[tuple[bytes, bytes]]
-
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+JOIN_BYTES_MAX = 16 * 1024
+"""Up to this size head and body leave as one piece of memory; larger ones are not copied together."""
+
+
+def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Header lines as they go over the wire."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 class RequestHead(Struct):
-    """The head of a request: names in lower case, values as they came. `length` None: chunked."""
+    """The head of a request. `fields`: headers by name in lower case. `length` None: the body is chunked."""
 
     method: str
-    target: str
-    headers: list[tuple[bytes, bytes]]
+    path: str
+    fields: dict[bytes, bytes]
     http11: bool
     length: int | None
     keep_alive: bool = False
-
-    @property
-    def path(self) -> str:
-        """The target without its query."""
-        return self.target.partition("?")[0]
-
-    def get(self, name: bytes) -> bytes:
-        """The first header of this (lower-case) name; b"" when there is none."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return b""
 
     def expects_body(self, more_than: int) -> bool:
         """Whether a body of more than so many bytes, or of unknown size, may follow."""
@@ -118,12 +111,12 @@ class HttpExchange:
     @property
     def client_request_id(self) -> str:
         """For the access log: the client's own id, which means nothing to us."""
-        return self.head.get(b"x-request-id").decode("latin-1")
+        return self.head.fields.get(b"x-request-id", b"").decode("latin-1")
 
     def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None, *, keep: bool = True) -> None:
         """Answer with a refusal in the API's shape; not `keep`: and close."""
         self._keep = self._keep and keep
-        headers = [*errors.headers(refusal), (b"x-request-id", request_id.encode())]
+        headers = lines([*errors.headers(refusal), (b"x-request-id", request_id.encode())])
         self.respond(refusal.outcome.status, headers, errors.body(refusal, api))
 
     def fail(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:
@@ -139,55 +132,43 @@ class HttpExchange:
         if self.gone:
             on_gone()
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer whole. `headers` must not hold lengths or encodings of the transfer."""
+    def respond(self, status: int, headers: bytes, body: bytes) -> None:
+        """Answer whole. `headers` are lines without lengths or encodings of the transfer."""
         if self.started or self.gone:
             return
-        self.status = status
-        self.started = True
-        self._keep = self._keep and not self._site.draining
-        parts = self._head(status, headers)
-        parts.append(b"content-length: %d\r\n\r\n" % len(body))
-        if body and self.head.method != "HEAD":
-            parts.append(body)
-            self.bytes_sent = len(body)
-        self._line.transport.writelines(parts)
+        head = self._head(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
+        if self.head.method == "HEAD":
+            body = b""
+        self.bytes_sent = len(body)
+        if len(body) <= JOIN_BYTES_MAX:
+            self._line.transport.write(head + body)
+        else:
+            self._line.transport.writelines((head, body))
         self._line.done(self, keep=self._keep)
 
-    def start(self, status: int, headers: Headers, length: int | None = None) -> None:
+    def start(self, status: int, headers: bytes, length: int | None = None) -> None:
         """Begin a streamed answer; `length` when it is known, else chunks."""
-        self.status = status
-        self.started = True
-        self._keep = self._keep and not self._site.draining
         self._chunked = length is None and self.head.http11
-        if length is None and not self._chunked:
-            self._keep = False
-        parts = self._head(status, headers)
         if length is not None:
-            parts.append(b"content-length: %d\r\n\r\n" % length)
+            headers += b"content-length: %d\r\n" % length
+        elif self._chunked:
+            headers += b"transfer-encoding: chunked\r\n"
         else:
-            parts.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
-        self._line.transport.write(b"".join(parts))
-
-    @property
-    def chunked(self) -> bool:
-        """Whether the answer goes out in chunks, so that an engine's whole chunks may pass as they are."""
-        return self._chunked
+            self._keep = False
+        self._line.transport.write(self._head(status, headers) + b"\r\n")
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
-        if not body:
+        size = len(body)
+        if not size:
             return
-        self.bytes_sent += len(body)
-        if self._chunked:
-            self._line.transport.writelines((b"%x\r\n" % len(body), body, b"\r\n"))
-        else:
+        self.bytes_sent += size
+        if not self._chunked:
             self._line.transport.write(body)
-
-    def write_chunks(self, raw: bytes, body_bytes: int) -> None:
-        """More of a chunked answer: whole HTTP chunks as they came, `body_bytes` of body in them."""
-        self.bytes_sent += body_bytes
-        self._line.transport.write(raw)
+        elif size <= JOIN_BYTES_MAX:
+            self._line.transport.write(b"%x\r\n%b\r\n" % (size, body))
+        else:
+            self._line.transport.writelines((b"%x\r\n" % size, body, b"\r\n"))
 
     def end(self) -> None:
         """The streamed answer is complete."""
@@ -214,10 +195,9 @@ class HttpExchange:
             else:
                 self.flow.resume()
 
-    def _head(self, status: int, headers: Headers) -> list[bytes]:
-        parts = [STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status]
-        for name, value in headers:
-            parts += (name, b": ", value, b"\r\n")
-        if not self._keep:
-            parts.append(b"connection: close\r\n")
-        return parts
+    def _head(self, status: int, headers: bytes) -> bytes:
+        self.status = status
+        self.started = True
+        self._keep = self._keep and not self._site.draining
+        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
+        return line + headers if self._keep else line + headers + b"connection: close\r\n"

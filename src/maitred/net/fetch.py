@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit
 
 from maitred.core.outcome import FailureKind
-from maitred.net.client import AnswerHead, ClientConnection, Read
+from maitred.net.client import AnswerHead, ClientConnection
 from maitred.net.pool import ConnectFailed, Pool
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -26,12 +25,12 @@ class _Collector:
     def head(self, head: AnswerHead) -> None:
         self._status = head.status
 
-    def read(self, read: Read) -> None:
-        self._bodies.append(read.body)
-        self._size += len(read.body)
+    def read(self, body: bytes, complete: bool) -> None:
+        self._bodies.append(body)
+        self._size += len(body)
         if self._size > ANSWER_BYTES_MAX:
             self.failed(FailureKind.BAD_RESPONSE, f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
-        elif read.complete and not self.over.done():
+        elif complete and not self.over.done():
             self.over.set_result((self._status, b"".join(self._bodies)))
 
     def failed(self, kind: FailureKind, detail: str) -> None:
@@ -46,8 +45,8 @@ async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int,
         async with asyncio.timeout(timeout_s):
             connection = await pool.connect(url)
             collector = _Collector()
-            host = urlsplit(url).netloc
-            connection.send((f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode(),), collector)
+            head = f"GET {path} HTTP/1.1\r\nhost: {connection.authority}\r\n\r\n"
+            connection.send((head.encode(),), collector)
             return await collector.over
     except TimeoutError:
         raise ConnectFailed(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {timeout_s:g} s") from None

@@ -28,6 +28,10 @@ LINGER_S = 2.0
 """How long a closing connection is still read, so that the client sees the answer and not a reset."""
 
 
+NO_HEAD = RequestHead("", "", {}, http11=True, length=None)
+"""Stands for a head that could not be read."""
+
+
 class HttpLimits(Struct, frozen=True):
     """Bounds of one connection; sizes in bytes, times in seconds."""
 
@@ -84,7 +88,7 @@ class ServerConnection(asyncio.Protocol):
         self._throttled = False  # we do not read what the client sends
         self.client = ""
         self._begin()
-        self.deadline = sweep.clock() + limits.keep_alive_s
+        self.deadline = sweep.now + limits.keep_alive_s
 
     def _begin(self) -> None:
         self._url = b""
@@ -118,7 +122,7 @@ class ServerConnection(asyncio.Protocol):
             return
         if not self._head_over:
             if not self._head_bytes:
-                self._head_at = self._sweep.clock()
+                self._head_at = self._sweep.now
             self._head_bytes += len(data)
         self._parse(data)
         if not self._head_over and self._head_bytes > self._limits.head_bytes_max:
@@ -182,13 +186,13 @@ class ServerConnection(asyncio.Protocol):
             self.transport.close()
             return
         self._lingering = True
-        self.deadline = self._sweep.clock() + LINGER_S
+        self.deadline = self._sweep.now + LINGER_S
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
     def _rest(self) -> None:
         """Set the deadline of what the connection waits for now."""
-        now, limits = self._sweep.clock(), self._limits
+        now, limits = self._sweep.now, self._limits
         if self._paused:
             self.deadline = now + limits.write_timeout_s
         elif self._current is not None:
@@ -213,7 +217,7 @@ class ServerConnection(asyncio.Protocol):
                 self._site.serve(exchange)
         self._advancing = False
         if self._current is None and self._broken is not None and not self._lingering:
-            head = self._head or RequestHead("", "", [], keep_alive=False, http11=True, length=None)
+            head = self._head or NO_HEAD
             exchange = self._current = HttpExchange(self, self._site, head, b"")
             self._site.refuse(exchange, self._broken, keep=False)
         if not self._lingering:
@@ -269,7 +273,8 @@ class ServerConnection(asyncio.Protocol):
             if seen is None or seen.method == "CONNECT" or seen.expects_body(DISCARD_BYTES_MAX):
                 self._stop(refusal)
             return
-        if self._current is None and not self._pending and head.get(b"expect").lower() == b"100-continue":
+        expect = head.fields.get(b"expect")
+        if expect and expect.lower() == b"100-continue" and self._current is None and not self._pending:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
@@ -294,23 +299,21 @@ class ServerConnection(asyncio.Protocol):
         self._begin()
 
     def _read_head(self) -> RequestHead:
-        version = self._parser.get_http_version()
-        _check_framing(version, self._headers)
+        version, fields = self._parser.get_http_version(), dict(self._headers)
         if len(self._headers) > self._limits.headers_max:
             raise Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {self._limits.headers_max} headers")
-        length, chunked = None, False
-        for name, value in self._headers:
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"transfer-encoding":
-                chunked = True
+        _check_framing(version, fields, self._headers)
+        length = fields.get(b"content-length", b"0")
         try:
             target = self._url.decode("ascii")
         except UnicodeDecodeError:
             raise Refusal(Outcome.BAD_REQUEST, "the request target is not ASCII") from None
-        method = self._parser.get_method().decode("ascii")
         return RequestHead(
-            method, target, self._headers, http11=version == "1.1", length=None if chunked else length or 0
+            self._parser.get_method().decode("ascii"),
+            target.partition("?")[0],
+            fields,
+            version == "1.1",
+            None if b"transfer-encoding" in fields else int(length),
         )
 
     def _break(self, refusal: Refusal) -> None:
@@ -327,17 +330,15 @@ class ServerConnection(asyncio.Protocol):
         return f"the body is larger than {self._limits.body_bytes_max} bytes"
 
 
-def _check_framing(version: str, headers: list[tuple[bytes, bytes]]) -> None:
+def _check_framing(version: str, fields: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> None:
     """Refuse what llhttp accepts and another reader might understand differently."""
-    if version not in ("1.0", "1.1"):
+    if version not in ("1.1", "1.0"):
         raise Refusal(Outcome.BAD_REQUEST, "only HTTP/1.0 and HTTP/1.1 are spoken here")
-    hosts = 0
-    for name, value in headers:
-        if name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding" and (version == "1.0" or value.lower() != b"chunked"):
-            raise Refusal(Outcome.BAD_REQUEST, "the only transfer coding understood is chunked")
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
+    coding = fields.get(b"transfer-encoding")
+    if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
+        raise Refusal(Outcome.BAD_REQUEST, "the only transfer coding understood is chunked")
+    missing = b"host" not in fields and version == "1.1"
+    if missing or (len(fields) != len(headers) and sum(name == b"host" for name, _ in headers) > 1):
         raise Refusal(Outcome.BAD_REQUEST, "exactly one Host header is needed")
 
 

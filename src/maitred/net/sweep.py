@@ -25,10 +25,14 @@ class Waiting(Protocol):
 
 
 class Sweep:
-    """All waiting connections of one loop. `start` it once the loop runs, `stop` it at the end."""
+    """All waiting connections of one loop. `start` it once the loop runs, `stop` it at the end.
+
+    `now` is the instant of the last look: exact enough to set deadlines by, and free to read.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+        self.now = clock()
+        self._clock = clock
         self._waiting: dict[int, Waiting] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -45,6 +49,7 @@ class Sweep:
 
     def start(self) -> None:
         """Begin to look, on the running loop."""
+        self.now = self._clock()
         self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._look)
 
     def stop(self) -> None:
@@ -54,7 +59,7 @@ class Sweep:
             self._timer = None
 
     def _look(self) -> None:
-        now = self.clock()
+        self.start()
+        now = self.now
         for waiting in [w for w in self._waiting.values() if w.deadline <= now]:
             waiting.expired(now)
-        self.start()

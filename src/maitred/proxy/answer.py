@@ -8,12 +8,18 @@ from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import Failure, Leg, Usage
 from maitred.net.client import AnswerHead
 
-# Hop-by-hop (RFC 9110 7.6.1), what our own framing replaces, and what is ours to say and not an engine's.
 DROPPED = frozenset(
+    # hop-by-hop (RFC 9110 7.6.1) and what our own framing replaces
     b"connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade "
-    b"content-length set-cookie server x-request-id".split()
+    b"content-length "
+    # ours to say, not an engine's
+    b"set-cookie server x-request-id access-control-allow-origin access-control-allow-methods "
+    b"access-control-allow-headers access-control-allow-credentials access-control-expose-headers "
+    b"access-control-max-age".split()
 )
-STREAM_HEADERS = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
+STREAMS_OWN = frozenset((b"cache-control", b"x-accel-buffering"))
+STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
+NAMES_NOTHING = (b"close", b"keep-alive")
 
 
 class Answered(Struct, frozen=True):
@@ -36,11 +42,13 @@ class UpstreamFailed(Exception):  # noqa: N818 - names what happened
 def failure_of_status(head: AnswerHead) -> Failure | None:
     """The failure a status means; None for 200 and for a refusal of the request itself (4xx)."""
     status = head.status
+    if status == 200:
+        return None
     if status == 429:
         return Failure(FailureKind.STATUS_429, status, _retry_after_s(head), "the engine answered 429")
     if status >= 500:
         return Failure(FailureKind.STATUS_5XX, status, None, f"the engine answered {status}")
-    if status != 200 and status < 400:
+    if status < 400:
         return Failure(FailureKind.BAD_RESPONSE, status, None, f"the engine answered {status}")
     return None
 
@@ -57,21 +65,19 @@ def is_event_stream(head: AnswerHead) -> bool:
     return any(n == b"content-type" and v.lower().startswith(b"text/event-stream") for n, v in head.headers)
 
 
-def answer_headers(head: AnswerHead, request_id: str, *, streamed: bool) -> list[tuple[bytes, bytes]]:
-    """The engine's headers as the client gets them, with our request id."""
-    named = {v.strip().lower() for n, vs in head.headers if n == b"connection" for v in vs.split(b",")}
-    headers = [
-        (name, value)
-        for name, value in head.headers
-        if name not in DROPPED
-        and name not in named
-        and not name.startswith(b"access-control-")
-        and not (streamed and name in (b"cache-control", b"x-accel-buffering"))
-    ]
-    headers.append((b"x-request-id", request_id.encode()))
+def answer_lines(head: AnswerHead, request_id: str, *, streamed: bool) -> bytes:
+    """The engine's headers as lines for the client, with our request id."""
+    lines = [b"%b: %b\r\n" % header for header in head.headers if header[0] not in DROPPED]
+    named = [v for n, v in head.headers if n == b"connection" and v.lower() not in NAMES_NOTHING]
+    if named or streamed:
+        hidden = {name.strip().lower() for value in named for name in value.split(b",")}
+        if streamed:
+            hidden |= STREAMS_OWN
+        lines = [line for line in lines if line.partition(b":")[0] not in hidden]
+    lines.append(b"x-request-id: %b\r\n" % request_id.encode())
     if streamed:
-        headers += STREAM_HEADERS
-    return headers
+        lines.append(STREAM_LINES)
+    return b"".join(lines)
 
 
 def _retry_after_s(head: AnswerHead) -> float | None:

@@ -1,9 +1,8 @@
-"""How a seated ticket becomes an answer: `single` sends it to its one leg."""
+"""How a seated ticket becomes an answer: `Single` sends it to its one leg."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -29,14 +28,24 @@ class Single(Struct, frozen=True):
     async def __call__(self, house: House, order: Order, legs: list[Leg], exchange: Exchange) -> Answered:
         """Send the order to its leg and see the answer through to the client."""
         leg = legs[0]
-        connection = self.pool.take(leg.endpoint.url) or await self._connect(leg)
-        try:
-            return await self._converse(house, order, leg, exchange, connection)
-        except UpstreamFailed as failed:
-            if failed.failure.kind is not FailureKind.STALE_CONNECTION:
-                raise
-        # The idle connection had died unnoticed before a byte of answer: nothing was lost, try a fresh one.
-        return await self._converse(house, order, leg, exchange, await self._connect(leg))
+        idle = self.pool.take(leg.endpoint.url)
+        while True:
+            connection = idle or await self._connect(leg)
+            relay = Relay(house, order, leg, exchange, connection, self.hold)
+            exchange.flow = relay
+            house.running[leg.number] = relay
+            try:
+                connection.send((upstream_head(order, connection.authority), *order.parts), relay)
+                house.sent(leg)
+                return await relay.over
+            except UpstreamFailed as failed:
+                # An idle connection that had died unnoticed, before a byte of answer: try a fresh one.
+                if idle is None or failed.failure.kind is not FailureKind.STALE_CONNECTION:
+                    raise
+                idle = None
+            finally:
+                del house.running[leg.number]
+                relay.drop()
 
     async def _connect(self, leg: Leg) -> ClientConnection:
         try:
@@ -44,30 +53,13 @@ class Single(Struct, frozen=True):
         except ConnectFailed as failed:
             raise UpstreamFailed(leg, Failure(failed.kind, detail=failed.detail)) from None
 
-    async def _converse(
-        self, house: House, order: Order, leg: Leg, exchange: Exchange, connection: ClientConnection
-    ) -> Answered:
-        relay = Relay(house, order, leg, exchange, connection, self.hold)
-        exchange.flow = relay
-        house.running[leg.number] = relay
-        try:
-            connection.send((upstream_head(order, leg.endpoint.url), *order.parts), relay)
-            house.sent(leg)
-            return await relay.over
-        finally:
-            del house.running[leg.number]
-            relay.drop()
 
-
-def upstream_head(order: Order, url: str) -> bytes:
+def upstream_head(order: Order, host: str) -> bytes:
     """The head of the engine's request, made anew: nothing of the client's head gets there unnamed."""
-    size = sum(map(len, order.parts))
-    host = urlsplit(url).netloc
-    return (
-        (
-            f"POST {order.path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
-            f"content-length: {size}\r\nx-request-id: {order.request.id}\r\n"
-        ).encode()
-        + order.forwarded
-        + b"\r\n"
+    parts = order.parts
+    size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+    return b"%b%b\r\n" % (
+        f"POST {order.path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        f"content-length: {size}\r\nx-request-id: {order.request.id}\r\n".encode(),
+        order.forwarded,
     )

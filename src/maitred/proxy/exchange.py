@@ -5,14 +5,12 @@ What leaving means belongs to the exchange: it cancels the journey when nobody w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 from maitred.core.outcome import Refusal
 from maitred.core.words import Api
 from maitred.net.exchange import Flow, RequestHead
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Exchange(Protocol):
@@ -26,9 +24,8 @@ class Exchange(Protocol):
     def started(self) -> bool:
         """Whether anything of an answer has left."""
 
-    @property
-    def chunked(self) -> bool:
-        """Whether an engine's whole HTTP chunks may be passed to `write_chunks`."""
+    def watch(self, on_gone: Callable[[], object]) -> None:
+        """Call this when nobody wants the answer any more."""
 
     def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:
         """Answer with a refusal, unless an answer has begun."""
@@ -36,17 +33,14 @@ class Exchange(Protocol):
     def fail(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:
         """Answer with a refusal, or break off the answer that has begun."""
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer whole."""
+    def respond(self, status: int, headers: bytes, body: bytes) -> None:
+        """Answer whole; `headers` are lines."""
 
-    def start(self, status: int, headers: Headers, length: int | None = None) -> None:
+    def start(self, status: int, headers: bytes, length: int | None = None) -> None:
         """Begin a stream; `length` in bytes when known."""
 
     def write(self, body: bytes) -> None:
         """More of the stream."""
-
-    def write_chunks(self, raw: bytes, body_bytes: int) -> None:
-        """More of the stream, in the engine's own whole chunks."""
 
     def end(self) -> None:
         """The stream is complete."""

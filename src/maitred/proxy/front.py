@@ -19,8 +19,8 @@ READ, WRITE = ("GET", "HEAD"), ("POST",)
 HEALTH = {"/livez": False, "/ping": False, "/readyz": True, "/health": True}
 """Health paths, and whether each asks for readiness rather than for life."""
 METHODS = {**dict.fromkeys(APIS, WRITE), **dict.fromkeys(HEALTH, READ), MODELS: READ}
-JSON = ((b"content-type", b"application/json"),)
-TEXT = ((b"content-type", b"text/plain; charset=utf-8"),)
+JSON = b"content-type: application/json\r\n"
+TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 
 Note = Callable[[str, HttpExchange], None]
 
@@ -34,7 +34,6 @@ class Front:
     def __init__(self, service: Service, note: Note) -> None:
         self.draining = False
         self.connections: dict[int, ServerConnection] = {}
-        self.journeys: set[asyncio.Task[None]] = set()
         self._service = service
         self._house = service.house
         self._note = note
@@ -60,7 +59,7 @@ class Front:
             message = f"this path takes {allow}"
             raise Refusal(Outcome.METHOD_NOT_ALLOWED, message, headers=(("allow", allow),))
         if methods is WRITE:
-            check_media(head)
+            check_media(head.fields)
 
     def serve(self, exchange: HttpExchange) -> None:
         """See Site."""
@@ -68,8 +67,7 @@ class Front:
         if path in APIS:
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
-            task = asyncio.get_running_loop().create_task(self._attend(exchange, request_id))
-            self.journeys.add(task)
+            asyncio.get_running_loop().create_task(journey(self._service, exchange, request_id))
         elif path in HEALTH:
             well = self.ready or not HEALTH[path]
             exchange.respond(200 if well else 503, TEXT, b"ok\n" if well else b"not ready\n")
@@ -92,15 +90,6 @@ class Front:
         del self.connections[id(connection)]
 
     # -- answering --------------------------------------------------------------------------------
-
-    async def _attend(self, exchange: HttpExchange, request_id: str) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine that runs has a task
-        try:
-            exchange.watch(task.cancel)
-            await journey(self._service, exchange, request_id)
-        finally:
-            self.journeys.discard(task)
 
     def _list_models(self, exchange: HttpExchange, path: str) -> None:
         entries = self._service.models.entries()

@@ -25,16 +25,21 @@ log = logging.getLogger("maitred.proxy")
 
 
 class Service(Struct, frozen=True):
-    """What every journey of a gateway shares."""
+    """What every journey of a gateway shares. `journeys` holds those under way, to be awaited at the end."""
 
     house: House
     models: Models
     dispatch: Dispatch
+    journeys: set[asyncio.Task[None]]
 
 
 async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
     """Read the request, let it in, wait for its seat, have it answered; once more where that may help."""
     house, api = service.house, APIS[exchange.head.path]
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine that runs has a task
+    service.journeys.add(task)
+    exchange.watch(task.cancel)
     ticket: Ticket | None = None
     usage: Usage | None = None
     outcome, model = Outcome.FAILED_INTERNAL, ""
@@ -64,3 +69,4 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         house.finish(ticket, outcome, usage)
     else:
         house.at_door(AtDoor(house.clock(), request_id, outcome, api, model))
+    service.journeys.discard(task)

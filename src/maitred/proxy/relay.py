@@ -5,8 +5,7 @@
     OVER        the journey has been told
 
 A stream's start is held until its first content (or an error, or a bound), so that an engine failing right
-after its first event costs the client nothing. From then on each read passes in one write: the engine's own
-chunks where they begin and end whole and nothing in them must change, else its body in a chunk of ours.
+after its first event costs the client nothing. From then on each read passes in one write.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import Failure, Leg, Usage
 from maitred.door.house import House
 from maitred.door.read import Order
-from maitred.net.client import AnswerHead, ClientConnection, Read
-from maitred.proxy.answer import Answered, UpstreamFailed, answer_headers, failure_of_status, is_event_stream
+from maitred.net.client import AnswerHead, ClientConnection
+from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_status, is_event_stream
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge
@@ -44,6 +43,9 @@ class _Stage(IntEnum):
     OVER = 2
 
 
+HOLDING, STREAMING, OVER = _Stage
+
+
 class Relay:
     """Reader of one upstream answer, flow of one exchange, call of one leg.
 
@@ -52,7 +54,7 @@ class Relay:
 
     __slots__ = (
         "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold", "_hold_timer", "_house",
-        "_judge", "_leg", "_order", "_stage", "_thinking", "_told", "_undo", "over",
+        "_judge", "_leg", "_order", "_stage", "_tell_at", "_thinking", "_undo", "over",
     )  # fmt: skip
 
     def __init__(
@@ -71,10 +73,10 @@ class Relay:
         self._connection: ClientConnection | None = connection
         self._hold = hold
         self._hold_timer: asyncio.TimerHandle | None = None
-        self._stage = _Stage.HOLDING
+        self._stage = HOLDING
         self._held: list[bytes] = []
         self._held_bytes = 0
-        self._told = 0
+        self._tell_at = PROGRESS_TOKENS
         self._thinking = False
         self._head: AnswerHead
         self._judge: Judge
@@ -98,14 +100,14 @@ class Relay:
             served_as = route.served_as if route.renamed else None
             self._undo = Undo(hides_usage=hides_usage, served_as=served_as, name=route.name)
 
-    def read(self, read: Read) -> None:
+    def read(self, body: bytes, complete: bool) -> None:
         """See Reader."""
-        if read.complete:
+        if complete:
             self._connection = None
-        if self._stage is _Stage.STREAMING:
-            self._pass(read)
-        elif self._stage is _Stage.HOLDING:
-            self._look(read)
+        if self._stage is STREAMING:
+            self._pass(body, complete=complete)
+        elif self._stage is HOLDING:
+            self._look(body, complete=complete)
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""
@@ -134,79 +136,76 @@ class Relay:
 
     def cut(self, refusal: Refusal) -> None:
         """End the answer now and say why."""
-        if self._stage is _Stage.OVER:
+        if self._stage is OVER:
             return
-        if self._stage is _Stage.STREAMING:
+        if self._stage is STREAMING:
             self._break_off(refusal.outcome, refusal.message)
         self.over.set_exception(refusal)
         self._close()
 
     # -- holding ----------------------------------------------------------------------------------
 
-    def _look(self, read: Read) -> None:
+    def _look(self, body: bytes, *, complete: bool) -> None:
         """One read of an answer of which nothing has left yet: pass it, hold it, or fail."""
         judge = self._judge
-        if read.body:
-            self._held.append(read.body)
-            self._held_bytes += len(read.body)
-        fresh = read.body if judge.streamed or not read.complete else b"".join(self._held)
-        failure = judge.look(fresh, complete=read.complete)
+        self._held.append(body)
+        self._held_bytes += len(body)
+        if complete and not judge.streamed and len(self._held) > 1:
+            self._held = [b"".join(self._held)]
+        failure = judge.look(body if judge.streamed else self._held[0], complete=complete)
         if failure is not None:
             self._fail(failure)
         elif judge.begun or self._held_bytes > self._hold.bytes_max:
-            self._commit(complete=read.complete)
+            self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
             loop = asyncio.get_running_loop()
             self._hold_timer = loop.call_later(self._hold.time_s, self._commit)
 
     def _commit(self, *, complete: bool = False) -> None:
         """Send the head and what was held; from here on nothing can be repeated."""
-        if self._stage is not _Stage.HOLDING:
+        if self._stage is not HOLDING:
             return
-        self._stage = _Stage.STREAMING
-        held, judge, head = b"".join(self._held), self._judge, self._head
+        self._stage = STREAMING
+        judge, head, exchange = self._judge, self._head, self._exchange
+        held = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._held.clear()
         self._order.parts.clear()
         self._thinking = judge.reasoning
         self._house.answered(self._leg)
         judge.begin(held)
-        headers = answer_headers(head, self._order.request.id, streamed=judge.streamed)
+        lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
+        body = held if self._undo is None else self._undone(held, complete=complete)
         if complete and not judge.streamed:
-            self._exchange.respond(head.status, headers, self._undone(held, complete=True))
+            exchange.respond(head.status, lines, body)
             self._finish(*judge.end())
             return
-        self._exchange.start(head.status, headers, head.length if self._undo is None else None)
-        self._exchange.write(self._undone(held, complete=complete))
+        exchange.start(head.status, lines, head.length if self._undo is None else None)
+        exchange.write(body)
         if complete:
             self._end()
 
     # -- streaming --------------------------------------------------------------------------------
 
-    def _pass(self, read: Read) -> None:
+    def _pass(self, body: bytes, *, complete: bool) -> None:
         """One read of a committed answer, on to the client."""
-        body = read.body
-        if body:
-            self._count(self._judge.note(body))
-        undo = self._undo
-        if (
-            read.whole_chunks
-            and not read.complete
-            and self._exchange.chunked
-            and (undo is None or undo.passes(body))
-        ):
-            self._exchange.write_chunks(read.raw, len(body))
-            return
-        self._exchange.write(body if undo is None else self._undone(body, complete=read.complete))
-        if read.complete:
-            self._end()
-
-    def _count(self, tokens: int) -> None:
-        while tokens - self._told >= PROGRESS_TOKENS:
-            self._told += PROGRESS_TOKENS
-            self._house.progress(self._leg, self._told)
+        tokens = self._judge.note(body)
+        if tokens >= self._tell_at:
+            self._tell(tokens)
         if self._thinking and not self._judge.reasoning:
             self._thinking = False
             self._house.answer_began(self._leg)
+        undo = self._undo
+        if undo is None or (undo.passes(body) and not complete):
+            self._exchange.write(body)
+        else:
+            self._exchange.write(self._undone(body, complete=complete))
+        if complete:
+            self._end()
+
+    def _tell(self, tokens: int) -> None:
+        while tokens >= self._tell_at:
+            self._house.progress(self._leg, self._tell_at)
+            self._tell_at += PROGRESS_TOKENS
 
     def _undone(self, body: bytes, *, complete: bool) -> bytes:
         if self._undo is None:
@@ -235,10 +234,10 @@ class Relay:
 
     def _fail(self, failure: Failure) -> None:
         """The engine's answer will not come, or no further."""
-        if self._stage is _Stage.OVER:
+        if self._stage is OVER:
             return
         usage = None
-        if self._stage is _Stage.STREAMING:
+        if self._stage is STREAMING:
             _, usage = self._judge.end()
             self._break_off(failure.kind.outcome, failure.detail)
         self._finish(failure, usage)
@@ -252,7 +251,7 @@ class Relay:
             self._exchange.abort()
 
     def _close(self) -> None:
-        self._stage = _Stage.OVER
+        self._stage = OVER
         self._exchange.flow = None
         if self._hold_timer is not None:
             self._hold_timer.cancel()
