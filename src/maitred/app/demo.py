@@ -14,7 +14,7 @@ from maitred.app.gateway import GatewayApp
 from maitred.app.run import run
 from maitred.config.tree import Config, Model
 from maitred.control.processes import Supervisor
-from maitred.core.events import EndpointMoved, Event
+from maitred.core.events import EndpointMoved
 from maitred.core.words import EndpointState
 from maitred.engines import llamacpp
 
@@ -46,7 +46,7 @@ def demo(configure: Callable[[tuple[str, ...]], Config], engines: int) -> str | 
         supervisor = Supervisor()
         for number, port in enumerate(ports, 1):
             supervisor.start(str(number), engine_argv(port, model_path))
-        app.subscribers.append(_Announcement(base, engines))
+        app.hub.subscribe({EndpointMoved: _Announcement(base, engines)})
         try:
             yield
         finally:
@@ -77,8 +77,8 @@ class _Announcement:
         self._engines = engines
         self._waiting = engines
 
-    def __call__(self, event: Event) -> None:
-        if self._waiting and isinstance(event, EndpointMoved) and event.after is EndpointState.READY:
+    def __call__(self, event: EndpointMoved) -> None:
+        if self._waiting and event.after is EndpointState.READY:
             self._waiting -= 1
             if not self._waiting:
                 text = READY.format(engines=self._engines, model=llamacpp.MODEL_ALIAS, base=self._base)

@@ -19,7 +19,7 @@ from maitred.config.tree import Config
 from maitred.control.beat import beat
 from maitred.control.discovery import Discovery
 from maitred.control.models import Models
-from maitred.core.events import Emit, Event
+from maitred.core.events import Hub
 from maitred.core.gateway import Gateway
 from maitred.core.journal import RecordingGateway
 from maitred.core.outcome import Outcome, Refusal
@@ -64,9 +64,13 @@ class GatewayApp:
         self.sweep = Sweep(clock)
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
         self.metrics = Metrics(maitred.__version__, _slos(config), self._queued, self._readings())
+        self.hub = Hub()
+        for subscriber in (self.metrics, MoveLog(), access):
+            if subscriber is not None:
+                self.hub.subscribe(subscriber.hears)
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
-        self.house = House(core, clock, self._emit)
+        self.house = House(core, clock, self.hub)
         hold = Hold(config.upstream.hold_bytes, config.upstream.hold_s)
         service = Service(self.house, self.models, Single(self.pool, hold), self.journeys)
         self.front = Front(service, access.note if access is not None else lambda _id, _exchange: None)
@@ -74,9 +78,6 @@ class GatewayApp:
         self._clock = clock
         self._listener: Listener | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.subscribers: list[Emit] = [self.metrics, MoveLog()]
-        if access is not None:
-            self.subscribers.append(access)
 
     async def start(self) -> tuple[str, int]:
         """Listen, and begin to look for the engines; the address listened at. Raises OSError."""
@@ -135,12 +136,8 @@ class GatewayApp:
     def _core(self, config: Config, seed: int) -> Gateway:
         settings, abilities = config.core_settings(), Abilities()
         if self.journal is None:
-            return Gateway(settings, abilities, Random(seed), self._emit)
-        return RecordingGateway(settings, abilities, seed, self._emit, self.journal.write)
-
-    def _emit(self, event: Event) -> None:
-        for subscriber in self.subscribers:
-            subscriber(event)
+            return Gateway(settings, abilities, Random(seed), self.hub)
+        return RecordingGateway(settings, abilities, seed, self.hub, self.journal.write)
 
     def _work(self) -> None:
         if self.access is not None:

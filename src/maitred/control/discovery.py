@@ -48,7 +48,7 @@ class Discovery:
         self._learned: dict[str, tuple[str, ...]] = dict.fromkeys(config.endpoints, ())
         self._served_as = {model.name: model.served_as for model in config.models}
         models.serve(
-            Route(name, model.name, model.served_as)
+            Route(name, model.name, model.served_as if model.served_as != name else None)
             for model in config.models
             for name in (model.name, *model.aliases)
         )
@@ -112,7 +112,7 @@ class Discovery:
         for url, names in self._learned.items():
             for name in names:
                 pools.setdefault(name, []).append(url)
-        self._models.serve(Route(name, name, name) for name in pools)
+        self._models.serve(Route(name, name) for name in pools)
         self._update(Endpoints({name: tuple(urls) for name, urls in pools.items()}))
 
     def _tell(self, url: str, name: str | None, why: str) -> None:

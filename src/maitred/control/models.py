@@ -13,16 +13,15 @@ from msgspec import Struct
 
 
 class Route(Struct, frozen=True):
-    """One name a client may say: the pool that answers, and the name its engines know."""
+    """One name a client may say, and the pool that answers.
+
+    `served_as` is the name its engines know where that is another, to be put into requests and back in
+    answers; None where it is the same.
+    """
 
     name: str
     pool: str
-    served_as: str
-
-    @property
-    def renamed(self) -> bool:
-        """Whether requests and answers must have their model name put in or back."""
-        return self.name != self.served_as
+    served_as: str | None = None
 
 
 class Models:

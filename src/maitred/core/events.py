@@ -6,7 +6,8 @@ ticket, whatever ended it: that is the invariant every shell is tested against.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -37,7 +38,7 @@ class Seated(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """First content of a leg left for the client."""
+    """First content of a stream left for the client; of a plain answer nobody can tell when it came."""
 
     at: float
     leg: Leg
@@ -80,3 +81,22 @@ class EndpointMoved(Struct, frozen=True):
 
 Event = AtDoor | Seated | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
 Emit = Callable[[Event], None]
+Hears = Mapping[type[Event], Callable[[Any], None]]
+"""What a subscriber does on each kind of event that concerns it."""
+
+
+class Hub:
+    """Tells each event to those who want to hear of its kind, and to nobody else."""
+
+    def __init__(self) -> None:
+        self._heard: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
+
+    def subscribe(self, hears: Hears) -> None:
+        """Tell these too, from now on."""
+        for kind, hear in hears.items():
+            self._heard[kind] = (*self._heard.get(kind, ()), hear)
+
+    def __call__(self, event: Event) -> None:
+        """Tell one event."""
+        for hear in self._heard.get(type(event), ()):
+            hear(event)

@@ -52,7 +52,11 @@ def _unheard(_event: Event) -> None:
 
 
 class Gateway:
-    """All decisions of one house. Not thread-safe; every verb takes `now` in monotonic seconds."""
+    """All decisions of one house. Not thread-safe; every verb takes `now` in monotonic seconds.
+
+    `waiting` counts the tickets in queues, `outbox` holds effects not yet released: while there are neither,
+    `release` has nothing to do.
+    """
 
     def __init__(self, settings: Settings, abilities: Abilities, rng: Random, emit: Emit = _unheard) -> None:
         self.settings = settings
@@ -62,8 +66,8 @@ class Gateway:
         self._emit = emit
         self._queues: dict[str, PoolQueue] = {}
         self._service_s: dict[str, float] = {}
-        self._outbox: list[Effect] = []
-        self._waiting = 0
+        self.outbox: list[Effect] = []
+        self.waiting = 0
         self._turn = 0
 
     # -- the journey of a ticket ------------------------------------------------------------------
@@ -84,16 +88,16 @@ class Gateway:
                 Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=self._drain_s(pool)
             )
         queue.push(ticket)
-        self._waiting += 1
+        self.waiting += 1
         return ticket
 
     def release(self, now: float) -> list[Effect]:
         """What to do now: seat what fits, stop what waited too long. The only place that chooses."""
-        if not self._waiting and not self._outbox:
+        if not self.waiting and not self.outbox:
             return []
-        effects, self._outbox = self._outbox, []
+        effects, self.outbox = self.outbox, []
         for pool, queue in self._queues.items():
-            if queue:
+            if len(queue):
                 self._expire(pool, queue, now, effects)
                 self._seat(pool, queue, now, effects)
         return effects
@@ -113,11 +117,12 @@ class Gateway:
         if leg.phase in (LegPhase.OVER, LegPhase.ANSWERED):
             return
         leg.phase, leg.answered_at = LegPhase.ANSWERED, now
-        self._emit(Answered(now, leg))
+        if leg.ticket.request.stream:
+            self._emit(Answered(now, leg))
         for rival in leg.ticket.legs:
             if rival is not leg and rival.phase is not LegPhase.OVER:
                 self._free(rival, now)
-                self._outbox.append(Drop(rival))
+                self.outbox.append(Drop(rival))
 
     def progress(self, leg: Leg, output_tokens_total: int, now: float) -> None:  # noqa: ARG002
         """The leg's output so far, told at multiples of 16 tokens, whatever the reads were."""
@@ -144,11 +149,11 @@ class Gateway:
             for partner in ticket.legs:
                 if partner.phase is not LegPhase.OVER:
                     self._free(partner, now)
-                    self._outbox.append(Drop(partner))
+                    self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.phase = Phase.QUEUED
             self._queues[ticket.request.pool].push(ticket, front=True)
-            self._waiting += 1
+            self.waiting += 1
         return again
 
     def finish(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> Outcome:
@@ -159,7 +164,7 @@ class Gateway:
 
     def next_wakeup(self) -> float | None:
         """The next instant at which `release` would do something by itself; None while nothing waits."""
-        if not self._waiting:
+        if not self.waiting:
             return None
         deadlines = (queue.next_deadline() for queue in self._queues.values())
         return min((d for d in deadlines if d is not None), default=None)
@@ -209,9 +214,10 @@ class Gateway:
                     seated = True
                 elif place == 0:
                     queue.head_waits(ticket, now)
+        queue.settle()
 
     def _go(self, ticket: Ticket, endpoint: Endpoint, now: float) -> Go:
-        self._waiting -= 1
+        self.waiting -= 1
         self._turn += 1
         endpoint.running += 1
         endpoint.seated += 1
@@ -224,7 +230,7 @@ class Gateway:
         return Go(ticket, ticket.legs)
 
     def _expire(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        while (ticket := queue.overdue(now)) is not None:
+        while queue.earliest <= now and (ticket := queue.overdue(now)) is not None:
             outcome = Outcome.QUEUE_DEADLINE if self._ready(pool) else Outcome.NO_ENDPOINT
             self._end(ticket, outcome, None, now)
             effects.append(Stop(ticket, outcome, self._drain_s(pool)))
@@ -233,7 +239,7 @@ class Gateway:
         pool = ticket.request.pool
         if ticket.phase is Phase.QUEUED:
             self._queues[pool].remove(ticket)
-            self._waiting -= 1
+            self.waiting -= 1
         for leg in ticket.legs:
             if leg.phase is not LegPhase.OVER:
                 self._free(leg, now)

@@ -12,6 +12,7 @@ from itertools import islice
 
 from maitred.core.words import PoolSettings, Ticket
 
+NEVER = float("inf")
 LOOK_PAST = 8
 """So many tickets behind a head that fits nowhere may be seated before it..."""
 HOLD_AFTER_S = 2.0
@@ -19,21 +20,33 @@ HOLD_AFTER_S = 2.0
 
 
 class PoolQueue:
-    """First come, first served; `waiting` and `body_bytes` are what the bounds count.
+    """First come, first served; its length and `body_bytes` are what the bounds count.
 
-    Every ticket in it is in `_tickets` (order of service) and at least once in `_deadlines` (a heap whose
-    entries die with the ticket's place and are swept out when they outnumber the living).
+    `_tickets` holds every ticket in order of service. Most are seated at once; only one that had to stay
+    gets an entry in `_deadlines`, a heap whose entries die with the ticket's place and are swept out when
+    they outnumber the living. `earliest` is never later than the first deadline of a settled ticket.
     """
 
-    __slots__ = ("_blocked", "_blocked_at", "_deadlines", "_sequence", "_tickets", "body_bytes")
+    __slots__ = (
+        "_blocked",
+        "_blocked_at",
+        "_deadlines",
+        "_fresh",
+        "_sequence",
+        "_tickets",
+        "body_bytes",
+        "earliest",
+    )
 
     def __init__(self) -> None:
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
+        self._fresh: list[Ticket] = []
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._sequence = 0
         self._blocked: Ticket | None = None
         self._blocked_at = 0.0
         self.body_bytes = 0
+        self.earliest = NEVER
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -48,14 +61,22 @@ class PoolQueue:
     def push(self, ticket: Ticket, *, front: bool = False) -> None:
         """Let a ticket wait, at the tail, or at the head when it comes back from a failed seat."""
         self._tickets[id(ticket)] = ticket
+        self._fresh.append(ticket)
         self.body_bytes += ticket.request.body_bytes
         if front:
             self._tickets.move_to_end(id(ticket), last=False)
-        self._sequence += 1
-        heapq.heappush(self._deadlines, (ticket.queue_deadline, self._sequence, ticket))
+
+    def settle(self) -> None:
+        """Watch the deadlines of those who came since the last time and had to stay."""
+        for ticket in self._fresh:
+            if id(ticket) in self._tickets:
+                self._sequence += 1
+                heapq.heappush(self._deadlines, (ticket.queue_deadline, self._sequence, ticket))
+        self._fresh.clear()
         if len(self._deadlines) > 2 * len(self._tickets) + 64:
             self._deadlines = [entry for entry in self._deadlines if id(entry[2]) in self._tickets]
             heapq.heapify(self._deadlines)
+        self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
 
     def remove(self, ticket: Ticket) -> None:
         """Take a ticket out, whatever the reason; nothing happens when it does not wait."""
@@ -76,9 +97,12 @@ class PoolQueue:
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""
+        if self._fresh:
+            self.settle()
         while self._deadlines and id(self._deadlines[0][2]) not in self._tickets:
             heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
+        return self.earliest if self._deadlines else None
 
     def overdue(self, now: float) -> Ticket | None:
         """The waiting ticket whose patience ended first, if any; it stays until `remove`."""

@@ -140,7 +140,10 @@ class House:
     # -- the pump ---------------------------------------------------------------------------------
 
     def _pump(self, now: float) -> None:
-        for effect in self.gateway.release(now):
+        gateway = self.gateway
+        if not gateway.waiting and not gateway.outbox and self._due is None:
+            return
+        for effect in gateway.release(now):
             match effect:
                 case Go(ticket=ticket):
                     self._wake(ticket, None)
@@ -149,7 +152,7 @@ class House:
                 case Drop(leg=leg):
                     if (call := self.running.get(leg.number)) is not None:
                         call.drop()
-        due = self.gateway.next_wakeup()
+        due = gateway.next_wakeup()
         if due != self._due:
             self._arm(due, now)
 

@@ -21,6 +21,7 @@ APIS = {
 """The paths that go to engines; everything else is answered here or not at all."""
 
 
+ANYBODY = Identity()
 JSON = b"application/json"
 FORWARDED = (b"traceparent", b"tracestate")
 """What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
@@ -52,11 +53,13 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Ord
         message = "the model does not exist here; GET /v1/models lists those that do"
         raise Refusal(Outcome.MODEL_NOT_FOUND, message, param="model")
     hides_usage = asked.stream and not asked.wants_usage
-    edits = edit.Edits(model=route.served_as if route.renamed else None, include_usage=hides_usage)
     request = Request(request_id, api, route.name, route.pool, asked.stream, len(body), asked.sequences)
     fields = head.fields
     forwarded = b"".join([b"%b: %b\r\n" % (name, fields[name]) for name in FORWARDED if name in fields])
-    return Order(request, Identity(), route, path, edit.apply(body, edits), forwarded, hides_usage)
+    parts: list[bytes | memoryview] = [body]
+    if hides_usage or route.served_as is not None:
+        parts = edit.apply(body, edit.Edits(model=route.served_as, include_usage=hides_usage))
+    return Order(request, ANYBODY, route, path, parts, forwarded, hides_usage)
 
 
 def check_media(fields: dict[bytes, bytes]) -> None:

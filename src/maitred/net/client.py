@@ -202,7 +202,7 @@ class ClientConnection(asyncio.Protocol):
     def _finish(self) -> None:
         """The answer is over: the connection is idle, or closes."""
         self._reader = None
-        if not self._keep or self.closing:
+        if not self._keep:
             self._transport.abort()
             return
         self.reused = True

@@ -50,11 +50,7 @@ class Pool:
     def take(self, url: str) -> ClientConnection | None:
         """An idle connection to this endpoint, the newest; None when there is none."""
         idle = self._idle.get(url)
-        while idle:
-            connection = idle.pop()
-            if not connection.closing:
-                return connection
-        return None
+        return idle.pop() if idle else None
 
     async def connect(self, url: str) -> ClientConnection:
         """A fresh connection. Raises ConnectFailed; leaves nothing behind when cancelled."""

@@ -174,8 +174,11 @@ class ServerConnection(asyncio.Protocol):
         self._current = None
         if not keep:
             self.close()
+        elif self._pending or self._broken is not None:
+            if not self._advancing:
+                self._advance()
         elif not self._advancing:
-            self._advance()
+            self._rest()
 
     def close(self) -> None:
         """Close after what was written has left; an unread body is drained for a moment."""
@@ -222,7 +225,8 @@ class ServerConnection(asyncio.Protocol):
             self._site.refuse(exchange, self._broken, keep=False)
         if not self._lingering:
             self._rest()
-            self._throttle()
+            if self._throttled or len(self._pending) >= PIPELINED_MAX:
+                self._throttle()
 
     def _throttle(self) -> None:
         """Stop reading a client that sends far ahead of its answers."""

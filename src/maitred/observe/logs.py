@@ -9,11 +9,11 @@ import logging
 
 import msgspec
 
-from maitred.core.events import EndpointMoved, Event
+from maitred.core.events import EndpointMoved, Event, Hears
 from maitred.core.words import EndpointState
 from maitred.observe.access import Style
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("maitred.endpoints")
 
 
 class HumanFormatter(logging.Formatter):
@@ -53,6 +53,9 @@ def setup(style: Style, level: str) -> None:
 
 class MoveLog:
     """Subscriber that logs each move of an endpoint; being ejected is a warning."""
+
+    def __init__(self) -> None:
+        self.hears: Hears = {EndpointMoved: self}
 
     def __call__(self, event: Event) -> None:
         """Log one move; other events are not for this log."""

@@ -12,11 +12,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec import Struct
 
-from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, Event, LegFailed, Seated
+from maitred.core.events import (
+    AnswerBegan,
+    Answered,
+    AtDoor,
+    Ended,
+    EndpointMoved,
+    Event,
+    Hears,
+    LegFailed,
+    Seated,
+)
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Ticket
 
@@ -128,7 +137,7 @@ class Metrics:
         self.endpoints: dict[str, EndpointSeries] = {}
         self.loop_lag_s = self.loop_lag_max_s = 0.0
         self._first_at: dict[Ticket, float] = {}  # seated tickets, and when their first content left
-        self._count: dict[type[Event], Callable[[Any], None]] = {
+        self.hears: Hears = {
             AtDoor: self._at_door,
             Seated: self._seated,
             Answered: self._answered,
@@ -140,7 +149,7 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
-        self._count[type(event)](event)
+        self.hears[type(event)](event)
 
     def loop_lag(self, lag_s: float) -> None:
         """The gateway's loop ran a timer this late."""

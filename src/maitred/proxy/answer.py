@@ -17,7 +17,7 @@ DROPPED = frozenset(
     b"access-control-allow-headers access-control-allow-credentials access-control-expose-headers "
     b"access-control-max-age".split()
 )
-STREAMS_OWN = frozenset((b"cache-control", b"x-accel-buffering"))
+DROPPED_OF_STREAMS = DROPPED | {b"cache-control", b"x-accel-buffering"}
 STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 NAMES_NOTHING = (b"close", b"keep-alive")
 
@@ -67,17 +67,15 @@ def is_event_stream(head: AnswerHead) -> bool:
 
 def answer_lines(head: AnswerHead, request_id: str, *, streamed: bool) -> bytes:
     """The engine's headers as lines for the client, with our request id."""
-    lines = [b"%b: %b\r\n" % header for header in head.headers if header[0] not in DROPPED]
-    named = [v for n, v in head.headers if n == b"connection" and v.lower() not in NAMES_NOTHING]
-    if named or streamed:
-        hidden = {name.strip().lower() for value in named for name in value.split(b",")}
-        if streamed:
-            hidden |= STREAMS_OWN
-        lines = [line for line in lines if line.partition(b":")[0] not in hidden]
-    lines.append(b"x-request-id: %b\r\n" % request_id.encode())
-    if streamed:
-        lines.append(STREAM_LINES)
-    return b"".join(lines)
+    hidden = DROPPED_OF_STREAMS if streamed else DROPPED
+    lines = STREAM_LINES if streamed else b""
+    for name, value in head.headers:
+        if name == b"connection" and value.lower() not in NAMES_NOTHING:
+            hidden = hidden | {named.strip().lower() for named in value.split(b",")}
+    for header in head.headers:
+        if header[0] not in hidden:
+            lines += b"%b: %b\r\n" % header
+    return lines + b"x-request-id: %b\r\n" % request_id.encode()
 
 
 def _retry_after_s(head: AnswerHead) -> float | None:

@@ -96,18 +96,17 @@ class Relay:
         streamed = request.stream and head.status == 200 and is_event_stream(head)
         self._judge = StreamJudge(request.sequences) if streamed else WholeJudge(refused=head.status != 200)
         hides_usage = streamed and self._order.hides_usage
-        if hides_usage or route.renamed:
-            served_as = route.served_as if route.renamed else None
-            self._undo = Undo(hides_usage=hides_usage, served_as=served_as, name=route.name)
+        if hides_usage or route.served_as is not None:
+            self._undo = Undo(hides_usage=hides_usage, served_as=route.served_as, name=route.name)
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader."""
         if complete:
             self._connection = None
-        if self._stage is STREAMING:
-            self._pass(body, complete=complete)
-        elif self._stage is HOLDING:
+        if self._stage is HOLDING:
             self._look(body, complete=complete)
+        elif self._stage is STREAMING:
+            self._pass(body, complete=complete)
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""
@@ -130,9 +129,9 @@ class Relay:
 
     def drop(self) -> None:
         """Abort the engine's answer; the engine sees its client leave, and ours hears nothing."""
-        if not self.over.done():
+        if self._stage is not OVER:
             self.over.cancel()
-        self._close()
+            self._close()
 
     def cut(self, refusal: Refusal) -> None:
         """End the answer now and say why."""
@@ -172,13 +171,13 @@ class Relay:
         self._order.parts.clear()
         self._thinking = judge.reasoning
         self._house.answered(self._leg)
-        judge.begin(held)
         lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
         body = held if self._undo is None else self._undone(held, complete=complete)
         if complete and not judge.streamed:
             exchange.respond(head.status, lines, body)
             self._finish(*judge.end())
             return
+        judge.begin(held)
         exchange.start(head.status, lines, head.length if self._undo is None else None)
         exchange.write(body)
         if complete:

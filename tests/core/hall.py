@@ -1,0 +1,95 @@
+"""A gateway under test: the clock it is told, what it emitted, and its journal."""
+
+from __future__ import annotations
+
+import itertools
+
+from maitred.core.events import Ended, Event
+from maitred.core.journal import RecordingGateway
+from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.words import (
+    Abilities,
+    Api,
+    Effect,
+    Endpoint,
+    Endpoints,
+    EndpointState,
+    Failure,
+    Go,
+    Identity,
+    Leg,
+    Probed,
+    Request,
+    Reset,
+    Settings,
+    Ticket,
+)
+
+
+class Hall:
+    """One gateway; every helper speaks at `now`, which only the test moves."""
+
+    def __init__(self, settings: Settings | None = None, *, retry: bool = True, seed: int = 7) -> None:
+        self.now = 100.0
+        self.events: list[Event] = []
+        self.lines: list[bytes] = []
+        self.gateway = RecordingGateway(
+            settings or Settings(), Abilities(retry=retry), seed, self.events.append, self.lines.append
+        )
+        self._ids = itertools.count(1)
+
+    def list(self, **pools: str) -> None:
+        """Make these the addresses: `p="ab"` lists http://a:1 and http://b:1 in pool p."""
+        urls = {pool: tuple(f"http://{host}:1" for host in hosts) for pool, hosts in pools.items()}
+        self.gateway.update(Endpoints(urls), self.now)
+
+    def probe(self, name: str, *, ok: bool = True) -> None:
+        self.gateway.update(Probed(name, ok), self.now)
+
+    def open(self, **pools: str) -> None:
+        """List addresses and have them all answer a probe."""
+        self.list(**pools)
+        for endpoint in list(self.gateway.table.by_name):
+            self.probe(endpoint)
+
+    def set(self, settings: Settings) -> None:
+        self.gateway.update(Reset(settings), self.now)
+
+    def accept(self, pool: str = "p", body_bytes: int = 0) -> Ticket:
+        request = Request(f"r{next(self._ids)}", Api.CHAT, pool, pool, body_bytes=body_bytes)
+        return self.gateway.accept(request, Identity(), self.now)
+
+    def release(self) -> list[Effect]:
+        return self.gateway.release(self.now)
+
+    def seated(self) -> list[Ticket]:
+        """Release; whom it seated, in order."""
+        return [effect.ticket for effect in self.release() if isinstance(effect, Go)]
+
+    def seat(self, pool: str = "p") -> Leg:
+        """Let one in and seat it; its leg."""
+        ticket = self.accept(pool)
+        assert ticket in self.seated()
+        return ticket.legs[0]
+
+    def fail(self, leg: Leg, kind: FailureKind = FailureKind.RESET) -> bool:
+        return self.gateway.fail(leg, Failure(kind), self.now)
+
+    def finish(self, ticket: Ticket, outcome: Outcome = Outcome.COMPLETED) -> Outcome:
+        return self.gateway.finish(ticket, outcome, None, self.now)
+
+    def endpoint(self, name: str) -> Endpoint:
+        return self.gateway.table.by_name[name]
+
+    def states(self) -> dict[str, EndpointState]:
+        return {name: endpoint.state for name, endpoint in self.gateway.table.by_name.items()}
+
+    def running(self) -> dict[str, int]:
+        return {name: endpoint.running for name, endpoint in self.gateway.table.by_name.items()}
+
+    def waiting(self) -> int:
+        return sum(self.gateway.waiting_by_pool().values())
+
+    def ended(self, ticket: Ticket) -> list[Outcome]:
+        """The outcomes with which the ticket was reported as ended."""
+        return [e.outcome for e in self.events if isinstance(e, Ended) and e.ticket is ticket]

@@ -1,0 +1,113 @@
+"""The closed list of endings: every member's answer, and what a refusal announces."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maitred.core.outcome import RETRY_AFTER_MAX_S, FailureKind, Outcome, Refusal
+
+REQUEST, OVERLOAD, SERVER = "invalid_request_error", "server_overloaded", "server_error"
+
+# status, error.code, error.type, x-should-retry
+ANSWERS: dict[str, tuple[int, str, str, bool | None]] = {
+    "completed": (200, "", "", None),
+    "bad_request": (400, "invalid_request", REQUEST, False),
+    "unauthenticated": (401, "invalid_api_key", "authentication_error", False),
+    "path_not_found": (404, "path_not_found", REQUEST, False),
+    "method_not_allowed": (405, "method_not_allowed", REQUEST, False),
+    "request_timeout": (408, "request_timeout", REQUEST, True),
+    "body_too_large": (413, "request_too_large", REQUEST, False),
+    "media_type": (415, "unsupported_media_type", REQUEST, False),
+    "headers_too_large": (431, "headers_too_large", REQUEST, False),
+    "model_not_found": (404, "model_not_found", REQUEST, False),
+    "queue_full": (429, "server_overloaded", OVERLOAD, True),
+    "queue_deadline": (429, "server_overloaded", OVERLOAD, True),
+    "no_endpoint": (503, "no_endpoint", SERVER, True),
+    "draining": (503, "draining", SERVER, True),
+    "engine_refused": (400, "engine_refused", REQUEST, False),
+    "engine_overloaded": (429, "server_overloaded", OVERLOAD, True),
+    "failed_upstream": (502, "upstream_failed", SERVER, False),
+    "failed_deadline": (504, "deadline_exceeded", SERVER, False),
+    "failed_truncated": (502, "stream_truncated", SERVER, False),
+    "failed_internal": (500, "failed_internal", SERVER, False),
+    "client_gone": (499, "client_gone", "client_error", None),
+}
+
+# repeatable elsewhere, the endpoint is at fault, how the ticket ends
+FAILURES: dict[str, tuple[bool, bool, Outcome]] = {
+    "connect": (True, True, Outcome.FAILED_UPSTREAM),
+    "tls": (True, True, Outcome.FAILED_UPSTREAM),
+    "stale_connection": (True, False, Outcome.FAILED_UPSTREAM),
+    "reset": (True, True, Outcome.FAILED_UPSTREAM),
+    "first_byte_timeout": (False, True, Outcome.FAILED_DEADLINE),
+    "idle_timeout": (False, True, Outcome.FAILED_UPSTREAM),
+    "status_429": (True, False, Outcome.ENGINE_OVERLOADED),
+    "status_5xx": (True, True, Outcome.FAILED_UPSTREAM),
+    "bad_response": (True, True, Outcome.FAILED_UPSTREAM),
+    "error_event": (True, True, Outcome.FAILED_UPSTREAM),
+    "truncated": (True, True, Outcome.FAILED_TRUNCATED),
+}
+
+NEVER_REPEATED = [outcome for outcome in Outcome if not outcome.retry]
+REPEATED = [outcome for outcome in Outcome if outcome.retry]
+
+
+@pytest.mark.parametrize("outcome", Outcome, ids=lambda outcome: outcome.label)
+def test_every_outcome_carries_its_answer(outcome: Outcome) -> None:
+    assert (outcome.status, outcome.code, outcome.kind, outcome.retry) == ANSWERS[outcome.label]
+
+
+def test_outcomes_are_only_added_to() -> None:
+    assert {outcome.label for outcome in Outcome} >= set(ANSWERS)
+
+
+@pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.label)
+def test_every_failure_says_what_it_means(kind: FailureKind) -> None:
+    assert (kind.repeatable, kind.blames, kind.outcome) == FAILURES[kind.label]
+
+
+@pytest.mark.parametrize("members", [list(Outcome), list(FailureKind)], ids=["outcomes", "failures"])
+def test_members_can_index_lists_and_be_found_by_label(members: list[Outcome] | list[FailureKind]) -> None:
+    assert [member.index for member in members] == list(range(len(members)))
+    assert all(type(member)(member.label) is member and member.value == member.label for member in members)
+
+
+@given(st.sampled_from(REPEATED), st.floats(0, RETRY_AFTER_MAX_S))
+def test_a_wait_is_announced_in_whole_seconds_never_shorter(outcome: Outcome, wait_s: float) -> None:
+    refusal = Refusal(outcome, "later", retry_after_s=wait_s)
+    assert refusal.retryable
+    assert refusal.wait_s == max(1, math.ceil(wait_s))
+
+
+@pytest.mark.parametrize("outcome", REPEATED)
+def test_an_unknown_wait_is_the_shortest(outcome: Outcome) -> None:
+    assert Refusal(outcome, "later").retryable
+    assert Refusal(outcome, "later").wait_s == 1
+
+
+@pytest.mark.parametrize("wait_s", [60.001, 61.0, 3600.0, math.inf])
+@pytest.mark.parametrize("outcome", REPEATED)
+def test_a_wait_nobody_obeys_is_a_no(outcome: Outcome, wait_s: float) -> None:
+    refusal = Refusal(outcome, "later", retry_after_s=wait_s)
+    assert not refusal.retryable
+    assert refusal.wait_s is None
+
+
+@pytest.mark.parametrize("wait_s", [None, 0.0, 5.0, 100.0])
+@pytest.mark.parametrize("outcome", NEVER_REPEATED)
+def test_what_no_repeat_can_help_announces_no_wait(outcome: Outcome, wait_s: float | None) -> None:
+    refusal = Refusal(outcome, "no", retry_after_s=wait_s)
+    assert not refusal.retryable
+    assert refusal.wait_s is None
+
+
+def test_a_refusal_keeps_what_it_was_told() -> None:
+    refusal = Refusal(
+        Outcome.METHOD_NOT_ALLOWED, "use POST", param="method", retry_after_s=2.0, headers=(("allow", "POST"),)
+    )
+    assert (refusal.message, str(refusal), refusal.param) == ("use POST", "use POST", "method")
+    assert (refusal.retry_after_s, refusal.headers) == (2.0, (("allow", "POST"),))
