@@ -36,6 +36,7 @@ class Hall:
         self.gateway = RecordingGateway(
             settings or Settings(), Abilities(retry=retry), seed, self.events.append, self.lines.append
         )
+        self.tickets: list[Ticket] = []
         self._ids = itertools.count(1)
 
     def list(self, **pools: str) -> None:
@@ -55,9 +56,11 @@ class Hall:
     def set(self, settings: Settings) -> None:
         self.gateway.update(Reset(settings), self.now)
 
-    def accept(self, pool: str = "p", body_bytes: int = 0) -> Ticket:
-        request = Request(f"r{next(self._ids)}", Api.CHAT, pool, pool, body_bytes=body_bytes)
-        return self.gateway.accept(request, Identity(), self.now)
+    def accept(self, pool: str = "p", body_bytes: int = 0, *, stream: bool = True) -> Ticket:
+        request = Request(f"r{next(self._ids)}", Api.CHAT, pool, pool, stream, body_bytes)
+        ticket = self.gateway.accept(request, Identity(), self.now)
+        self.tickets.append(ticket)
+        return ticket
 
     def release(self) -> list[Effect]:
         return self.gateway.release(self.now)

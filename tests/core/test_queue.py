@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,19 +100,3 @@ def test_counters_and_deadlines_follow_any_coming_and_going(steps: Steps) -> Non
             overdue = queue.overdue(earliest)
             assert overdue in inside.values()
             assert overdue.queue_deadline == earliest
-
-
-def test_those_gone_do_not_pile_up() -> None:
-    queue = PoolQueue()
-    queue.push(ticket(1.0))
-    before = tickets_alive()
-    for _ in range(10_000):
-        passing = ticket(30.0)
-        queue.push(passing)
-        queue.remove(passing)
-    assert tickets_alive() - before < 100
-    assert queue.next_deadline() == 1.0
-
-
-def tickets_alive() -> int:
-    return sum(isinstance(thing, Ticket) for thing in gc.get_objects())

@@ -129,6 +129,12 @@ class Engine:
         self.name = f"{MODEL}/127.0.0.1:{port}"
         self.start()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.__exit__()
+
     def start(self) -> None:
         """Start it; it loads its model for a moment before it serves."""
         self.child = Child(*llamacpp.argv(self.port, llamacpp.bundled_model(), MODEL, SLOTS))
@@ -264,11 +270,11 @@ def children_of(pid: int) -> list[int]:
 
 
 @contextmanager
-def watched(pids: list[int]) -> Iterator[Callable[[], bool]]:
-    """Within the context: a question that waits for all of these processes to be gone."""
+def watched(pids: list[int]) -> Iterator[Callable[[], int]]:
+    """Within the context: wait for these processes to end; how many did."""
     handles = [os.pidfd_open(pid) for pid in pids]
     try:
-        yield lambda: all(select.select([handle], [], [], PATIENCE_S)[0] for handle in handles)
+        yield lambda: sum(bool(select.select([handle], [], [], PATIENCE_S)[0]) for handle in handles)
     finally:
         for handle in handles:
             os.close(handle)

@@ -30,8 +30,7 @@ def both_engines(no_leftovers: None) -> Iterator[list[Engine]]:
     with ExitStack() as stack:
         started = []
         for port in free_ports(2):
-            started.append(engine := Engine(port))
-            stack.callback(lambda engine=engine: engine.child.__exit__())
+            started.append(stack.enter_context(Engine(port)))
         yield started
 
 
@@ -54,15 +53,15 @@ def serve(no_leftovers: None, tmp_path: Path) -> Iterator[Serve]:
         def start(*words: str, config: dict[str, Any] | None = None) -> Gateway:
             if config is not None:
                 (tmp_path / "maitred.yaml").write_text(yaml.safe_dump({"version": 1, **config}))
-            gateway = Gateway("serve", *words, cwd=tmp_path)
-            stack.callback(gateway.__exit__)
-            return gateway
+            return stack.enter_context(Gateway("serve", *words, cwd=tmp_path))
 
         yield start
 
 
 @pytest.fixture(scope="session")
-def session_gateway(both_engines: list[Engine], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def session_gateway(
+    both_engines: list[Engine], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
     """One gateway for all tests that need nothing special; take `gateway`."""
     folder = tmp_path_factory.mktemp("gateway")
     urls = [engine.url for engine in both_engines]

@@ -76,7 +76,8 @@ def test_every_request_leaves_one_line_and_none_of_its_content(serve: Serve, eng
     for line in lines:
         assert (line.get("endpoint") in names) is (line["outcome"] in DISPATCHED)
         assert line["path"].startswith("/v1/")
-        assert (line["method"], line["client"]) == ("POST", "127.0.0.1")
+        assert line["method"] == "POST"
+        assert line["client"].startswith("127.0.0.1:")
     assert [line["output_tokens"] for line in lines if line["outcome"] == "completed"] == [30, 5, 30]
 
     written = "\n".join([gateway.output, *status])

@@ -52,7 +52,7 @@ def test_the_official_client_raises_on_such_a_stream(
         next(chunk for chunk in chunks if chunk.choices[0].delta.content)
         [victim] = [engine for engine in engines if at_work(gateway, engine)]
         victim.kill()
-        with pytest.raises(openai.APIError, match="engine|stream"):
+        with pytest.raises(openai.APIError, match=r"engine|stream"):
             list(chunks)
 
 
@@ -101,9 +101,7 @@ def test_the_dead_engine_is_left_out_and_comes_back(gateway: Gateway, engines: l
     assert gateway.endpoints()[victim.name]["seated"] == back["seated"] + 1
 
 
-def test_without_any_engine_the_answer_is_that_there_is_none(
-    gateway: Gateway, engines: list[Engine]
-) -> None:
+def test_without_any_engine_the_answer_is_that_there_is_none(gateway: Gateway, engines: list[Engine]) -> None:
     for engine in engines:
         engine.kill()
     answers = [post(gateway.port, CHAT, chat(tokens=1)) for _ in range(4)]

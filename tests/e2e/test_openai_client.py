@@ -77,9 +77,7 @@ def test_two_answers_at_once(client: OpenAI, model: str) -> None:
     assert sorted(choice.index for choice in finished) == [0, 1]
 
 
-def test_what_the_gateway_does_not_know_reaches_the_engine_and_comes_back(
-    client: OpenAI, model: str
-) -> None:
+def test_what_the_gateway_does_not_know_reaches_the_engine_and_comes_back(client: OpenAI, model: str) -> None:
     for _engine in range(2):  # they take turns; afterwards each remembers the prompt
         client.chat.completions.create(model=model, messages=SAY, **EXACTLY)
 

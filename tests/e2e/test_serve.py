@@ -25,9 +25,7 @@ def test_addresses_are_enough(serve: Serve, engines: list[Engine]) -> None:
         assert (row["engine"], row["model"], row["context_tokens"]) == ("llamacpp", MODEL, 2048)
 
 
-def test_a_file_in_the_folder_is_enough(
-    serve: Serve, engines: list[Engine]
-) -> None:
+def test_a_file_in_the_folder_is_enough(serve: Serve, engines: list[Engine]) -> None:
     model = {"name": "mine", "served_as": MODEL, "endpoints": [engines[0].url]}
     gateway = serve(config={"models": [model]})
     gateway.until(lambda: gateway.all_ready(1))
@@ -35,9 +33,7 @@ def test_a_file_in_the_folder_is_enough(
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["with models", "with addresses only"])
-def test_a_gateway_may_be_there_before_its_engines(
-    serve: Serve, engines: list[Engine], named: bool
-) -> None:
+def test_a_gateway_may_be_there_before_its_engines(serve: Serve, engines: list[Engine], named: bool) -> None:
     engine = engines[0]
     engine.kill()
     model = {"name": MODEL, "endpoints": [engine.url]}
@@ -67,9 +63,7 @@ def test_an_engine_that_serves_something_else_is_named_with_the_remedy(
     assert "served_as" in row["why"]
 
 
-def test_one_engine_that_is_not_there_does_not_hinder_the_other(
-    serve: Serve, engines: list[Engine]
-) -> None:
+def test_one_engine_that_is_not_there_does_not_hinder_the_other(serve: Serve, engines: list[Engine]) -> None:
     gateway = serve(engines[0].url, f"http://127.0.0.1:{free_ports(1)[0]}")
     gateway.until(gateway.ready)
     for _ in range(3):

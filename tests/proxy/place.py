@@ -125,6 +125,13 @@ class Place:
         client.leave()
         return answer
 
+    async def drop_idle(self) -> None:
+        """Close the engines' ends of idle connections, so that the next request opens one of its own."""
+        for kitchen in self.kitchens:
+            for connection in kitchen.serving:
+                connection.transport.abort()
+        await self.until(lambda: self.app.pool.open == 0)
+
     async def settle(self) -> None:
         """Let every client leave, and see that nothing is left of its requests."""
         for client in self.clients:

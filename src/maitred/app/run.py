@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maitred")
 
+GC_THRESHOLDS = (20_000, 20, 50)
+"""A request leaves no reference cycles behind, so the collector is only a safety net."""
+
 Beside = Callable[[GatewayApp, str], AbstractAsyncContextManager[None]]
 
 
@@ -62,6 +65,7 @@ async def _serve(config: Config, beside: Beside) -> None:
         log.info("serving at %s, metrics and status at http://%s", base, _host(admin_host, admin_port))
         gc.collect()
         gc.freeze()  # what start-up made lives for ever; collecting must not walk it again and again
+        gc.set_threshold(*GC_THRESHOLDS)
         async with beside(app, base):
             name = await signals.first()
             log.info("%s: draining; a second signal ends at once", name)

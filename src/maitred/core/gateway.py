@@ -83,7 +83,7 @@ class Gateway:
         if queue is None:
             queue = self._queues[pool] = PoolQueue()
         ticket = Ticket(request, identity, now, now + limits.queue_wait_s)
-        if queue.full(request.body_bytes, limits) and (queue or not self._choose(ticket, limits)):
+        if queue.full(request.body_bytes, limits) and (queue.tickets or not self._fits(ticket, limits)):
             raise Refusal(
                 Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=self._drain_s(pool)
             )
@@ -97,8 +97,9 @@ class Gateway:
             return []
         effects, self.outbox = self.outbox, []
         for pool, queue in self._queues.items():
-            if len(queue):
-                self._expire(pool, queue, now, effects)
+            if queue.tickets:
+                if queue.earliest <= now:
+                    self._expire(pool, queue, now, effects)
                 self._seat(pool, queue, now, effects)
         return effects
 
@@ -171,7 +172,7 @@ class Gateway:
 
     def waiting_by_pool(self) -> dict[str, int]:
         """How many tickets wait in each pool, for whoever watches."""
-        return {pool: len(queue) for pool, queue in list(self._queues.items())}
+        return {pool: len(queue.tickets) for pool, queue in list(self._queues.items())}
 
     def update(self, change: Change, now: float) -> None:
         """Let the world and the operator in: addresses, probe results, settings."""
@@ -199,15 +200,17 @@ class Gateway:
     def _limits(self, pool: str) -> PoolSettings:
         return self.settings.pools.get(pool, self.settings.default)
 
-    def _choose(self, ticket: Ticket, limits: PoolSettings) -> Endpoint | None:
-        return least_loaded(self.table.by_pool.get(ticket.request.pool, ()), ticket, limits.cap)
+    def _fits(self, ticket: Ticket, limits: PoolSettings) -> bool:
+        endpoints = self.table.by_pool.get(ticket.request.pool, ())
+        return least_loaded(endpoints, ticket, limits.cap) is not None
 
     def _seat(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        limits, seated = self._limits(pool), True
-        while seated and len(queue):
+        cap, endpoints = self._limits(pool).cap, self.table.by_pool.get(pool, ())
+        seated = True
+        while seated and queue.tickets:
             seated = False
             for place, ticket in enumerate(queue.candidates(now)):
-                endpoint = self._choose(ticket, limits)
+                endpoint = least_loaded(endpoints, ticket, cap)
                 if endpoint is not None:
                     queue.remove(ticket)
                     effects.append(self._go(ticket, endpoint, now))
@@ -230,7 +233,7 @@ class Gateway:
         return Go(ticket, ticket.legs)
 
     def _expire(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        while queue.earliest <= now and (ticket := queue.overdue(now)) is not None:
+        while (ticket := queue.overdue(now)) is not None:
             outcome = Outcome.QUEUE_DEADLINE if self._ready(pool) else Outcome.NO_ENDPOINT
             self._end(ticket, outcome, None, now)
             effects.append(Stop(ticket, outcome, self._drain_s(pool)))
@@ -282,7 +285,7 @@ class Gateway:
         Up to a quarter is added at random, so that those refused together do not return together.
         """
         queue, places = self._queues.get(pool), self._ready(pool) * self._limits(pool).cap
-        before = len(queue) if queue is not None else 0
+        before = len(queue.tickets) if queue is not None else 0
         wait_s = (before + 1) * self._service_s.get(pool, 1.0) / places if places else 1.0
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
 
@@ -294,6 +297,6 @@ class Gateway:
 
     def _forget_pools(self) -> None:
         """Drop the queues of pools that are no more and hold nobody."""
-        for pool in [p for p, q in self._queues.items() if not q and p not in self.table.by_pool]:
+        for pool in [p for p, q in self._queues.items() if not q.tickets and p not in self.table.by_pool]:
             del self._queues[pool]
             self._service_s.pop(pool, None)

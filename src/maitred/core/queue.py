@@ -20,9 +20,9 @@ HOLD_AFTER_S = 2.0
 
 
 class PoolQueue:
-    """First come, first served; its length and `body_bytes` are what the bounds count.
+    """First come, first served; the number of tickets and `body_bytes` are bounded.
 
-    `_tickets` holds every ticket in order of service. Most are seated at once; only one that had to stay
+    `tickets` holds every ticket in order of service. Most are seated at once; only one that had to stay
     gets an entry in `_deadlines`, a heap whose entries die with the ticket's place and are swept out when
     they outnumber the living. `earliest` is never later than the first deadline of a settled ticket.
     """
@@ -33,13 +33,13 @@ class PoolQueue:
         "_deadlines",
         "_fresh",
         "_sequence",
-        "_tickets",
         "body_bytes",
         "earliest",
+        "tickets",
     )
 
     def __init__(self) -> None:
-        self._tickets: OrderedDict[int, Ticket] = OrderedDict()
+        self.tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._fresh: list[Ticket] = []
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._sequence = 0
@@ -48,44 +48,41 @@ class PoolQueue:
         self.body_bytes = 0
         self.earliest = NEVER
 
-    def __len__(self) -> int:
-        return len(self._tickets)
-
     def full(self, body_bytes: int, limits: PoolSettings) -> bool:
         """Whether one more body of this size would pass a bound."""
         return (
-            len(self._tickets) >= limits.queue_requests_max
+            len(self.tickets) >= limits.queue_requests_max
             or self.body_bytes + body_bytes > limits.queue_bytes_max
         )
 
     def push(self, ticket: Ticket, *, front: bool = False) -> None:
         """Let a ticket wait, at the tail, or at the head when it comes back from a failed seat."""
-        self._tickets[id(ticket)] = ticket
+        self.tickets[id(ticket)] = ticket
         self._fresh.append(ticket)
         self.body_bytes += ticket.request.body_bytes
         if front:
-            self._tickets.move_to_end(id(ticket), last=False)
+            self.tickets.move_to_end(id(ticket), last=False)
 
     def settle(self) -> None:
         """Watch the deadlines of those who came since the last time and had to stay."""
         for ticket in self._fresh:
-            if id(ticket) in self._tickets:
+            if id(ticket) in self.tickets:
                 self._sequence += 1
                 heapq.heappush(self._deadlines, (ticket.queue_deadline, self._sequence, ticket))
         self._fresh.clear()
-        if len(self._deadlines) > 2 * len(self._tickets) + 64:
-            self._deadlines = [entry for entry in self._deadlines if id(entry[2]) in self._tickets]
+        if len(self._deadlines) > 2 * len(self.tickets) + 64:
+            self._deadlines = [entry for entry in self._deadlines if id(entry[2]) in self.tickets]
             heapq.heapify(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
 
     def remove(self, ticket: Ticket) -> None:
         """Take a ticket out, whatever the reason; nothing happens when it does not wait."""
-        if self._tickets.pop(id(ticket), None) is not None:
+        if self.tickets.pop(id(ticket), None) is not None:
             self.body_bytes -= ticket.request.body_bytes
 
     def candidates(self, now: float) -> list[Ticket]:
         """Tickets that may be seated now, in order: the head, then a few behind it while it may be passed."""
-        first = list(islice(self._tickets.values(), 1 + LOOK_PAST))
+        first = list(islice(self.tickets.values(), 1 + LOOK_PAST))
         if first and first[0] is self._blocked and now - self._blocked_at > HOLD_AFTER_S:
             del first[1:]
         return first
@@ -99,7 +96,7 @@ class PoolQueue:
         """The earliest instant at which a waiting ticket's patience ends."""
         if self._fresh:
             self.settle()
-        while self._deadlines and id(self._deadlines[0][2]) not in self._tickets:
+        while self._deadlines and id(self._deadlines[0][2]) not in self.tickets:
             heapq.heappop(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
         return self.earliest if self._deadlines else None

@@ -146,7 +146,8 @@ class House:
         for effect in gateway.release(now):
             match effect:
                 case Go(ticket=ticket):
-                    self._wake(ticket, None)
+                    if ticket.request.id in self._waiters:
+                        self._wake(ticket, None)
                 case Stop(ticket=ticket, outcome=outcome, retry_after_s=retry_after_s):
                     self._wake(ticket, Refusal(outcome, STOPPED[outcome], retry_after_s=retry_after_s))
                 case Drop(leg=leg):

@@ -54,8 +54,10 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Ord
         raise Refusal(Outcome.MODEL_NOT_FOUND, message, param="model")
     hides_usage = asked.stream and not asked.wants_usage
     request = Request(request_id, api, route.name, route.pool, asked.stream, len(body), asked.sequences)
-    fields = head.fields
-    forwarded = b"".join([b"%b: %b\r\n" % (name, fields[name]) for name in FORWARDED if name in fields])
+    fields, forwarded = head.fields, b""
+    for name in FORWARDED:
+        if name in fields:
+            forwarded += b"%b: %b\r\n" % (name, fields[name])
     parts: list[bytes | memoryview] = [body]
     if hides_usage or route.served_as is not None:
         parts = edit.apply(body, edit.Edits(model=route.served_as, include_usage=hides_usage))
@@ -64,10 +66,8 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Ord
 
 def check_media(fields: dict[bytes, bytes]) -> None:
     """Raise Refusal unless the body is said to be plain JSON (or nothing is said)."""
-    media = fields.get(b"content-type", JSON)
-    if media != JSON:
-        media = media.partition(b";")[0].strip().lower()
-        if media != JSON and not media.endswith(b"+json"):
-            raise Refusal(Outcome.MEDIA_TYPE, "send the body as content-type: application/json")
+    media = fields.get(b"content-type", JSON).partition(b";")[0].strip().lower()
+    if media != JSON and not media.endswith(b"+json"):
+        raise Refusal(Outcome.MEDIA_TYPE, "send the body as content-type: application/json")
     if fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refusal(Outcome.MEDIA_TYPE, "send the body without content-encoding")

@@ -70,7 +70,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, url: str, sweep: Sweep, patience: Patience, owner: Owner) -> None:
         self.url = url
-        self.authority = url.partition("://")[2]
+        self.authority = url.partition("://")[2].encode()
         self.reused = False
         self.deadline = NEVER
         self._sweep = sweep
@@ -105,7 +105,7 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, parts: Iterable[bytes | memoryview], reader: Reader) -> None:
         """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
-        if self.closing:
+        if self._transport.is_closing():
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader

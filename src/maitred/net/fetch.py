@@ -45,8 +45,8 @@ async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int,
         async with asyncio.timeout(timeout_s):
             connection = await pool.connect(url)
             collector = _Collector()
-            head = f"GET {path} HTTP/1.1\r\nhost: {connection.authority}\r\n\r\n"
-            connection.send((head.encode(),), collector)
+            head = b"GET %b HTTP/1.1\r\nhost: %b\r\n\r\n" % (path.encode(), connection.authority)
+            connection.send((head,), collector)
             return await collector.over
     except TimeoutError:
         raise ConnectFailed(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {timeout_s:g} s") from None

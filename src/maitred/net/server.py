@@ -28,6 +28,7 @@ LINGER_S = 2.0
 """How long a closing connection is still read, so that the client sees the answer and not a reset."""
 
 
+ONE_HOST = "exactly one Host header is needed"
 NO_HEAD = RequestHead("", "", {}, http11=True, length=None)
 """Stands for a head that could not be read."""
 
@@ -214,6 +215,7 @@ class ServerConnection(asyncio.Protocol):
         self._advancing = True
         while self._current is None and self._pending and not self._paused:
             exchange = self._current = self._pending.popleft()
+            self.deadline = NEVER
             if exchange.refusal is not None:
                 self._site.refuse(exchange, exchange.refusal, keep=True)
             else:
@@ -224,7 +226,8 @@ class ServerConnection(asyncio.Protocol):
             exchange = self._current = HttpExchange(self, self._site, head, b"")
             self._site.refuse(exchange, self._broken, keep=False)
         if not self._lingering:
-            self._rest()
+            if self._current is None:
+                self._rest()
             if self._throttled or len(self._pending) >= PIPELINED_MAX:
                 self._throttle()
 
@@ -306,7 +309,10 @@ class ServerConnection(asyncio.Protocol):
         version, fields = self._parser.get_http_version(), dict(self._headers)
         if len(self._headers) > self._limits.headers_max:
             raise Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {self._limits.headers_max} headers")
-        _check_framing(version, fields, self._headers)
+        if version != "1.1" or b"transfer-encoding" in fields or len(fields) < len(self._headers):
+            _check_framing(version, fields, self._headers)
+        elif b"host" not in fields:
+            raise Refusal(Outcome.BAD_REQUEST, ONE_HOST)
         length = fields.get(b"content-length", b"0")
         try:
             target = self._url.decode("ascii")
@@ -341,9 +347,9 @@ def _check_framing(version: str, fields: dict[bytes, bytes], headers: list[tuple
     coding = fields.get(b"transfer-encoding")
     if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
         raise Refusal(Outcome.BAD_REQUEST, "the only transfer coding understood is chunked")
-    missing = b"host" not in fields and version == "1.1"
-    if missing or (len(fields) != len(headers) and sum(name == b"host" for name, _ in headers) > 1):
-        raise Refusal(Outcome.BAD_REQUEST, "exactly one Host header is needed")
+    hosts = sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        raise Refusal(Outcome.BAD_REQUEST, ONE_HOST)
 
 
 def factory(site: Site, sweep: Sweep, limits: HttpLimits) -> Callable[[], ServerConnection]:

@@ -182,9 +182,10 @@ class AccessLog:
             request.body_bytes,
             leg.endpoint.name if leg else "",
             ticket.attempts,
-            int(((leg.seated_at if leg else event.at) - arrival) * 1e6) / 1e6,  # `round` costs thrice as much
-            int((leg.answered_at - arrival) * 1e6) / 1e6 if leg and leg.answered_at else None,
-            int((event.at - arrival) * 1e6) / 1e6,
+            int(((leg.seated_at if leg else event.at) - arrival) * 1e6 + 0.5)
+            / 1e6,  # `round` costs thrice as much
+            int((leg.answered_at - arrival) * 1e6 + 0.5) / 1e6 if leg and leg.answered_at else None,
+            int((event.at - arrival) * 1e6 + 0.5) / 1e6,
             usage.prompt_tokens if usage else None,
             usage.cached_tokens if usage else None,
             usage.output_tokens if usage else None,

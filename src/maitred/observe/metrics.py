@@ -158,10 +158,10 @@ class Metrics:
 
     def _at_door(self, event: AtDoor) -> None:
         row = -1 if event.api is None else event.api
-        self._model(event.model).requests[row][event.outcome.index] += 1
+        (self.models.get(event.model) or self._model(event.model)).requests[row][event.outcome.index] += 1
 
     def _seated(self, event: Seated) -> None:
-        series = self._model(event.ticket.request.model)
+        series = self.models.get(event.ticket.request.model) or self._model(event.ticket.request.model)
         series.queue.observe(event.waited_s)
         series.in_flight += 1
         self._first_at[event.ticket] = NOT_YET
@@ -170,17 +170,23 @@ class Metrics:
         ticket = event.leg.ticket
         self._first_at[ticket] = event.at
         if ticket.request.stream:  # the first byte of a plain answer says nothing of its first token
-            self._model(ticket.request.model).ttft.observe(event.at - ticket.arrival)
+            (self.models.get(ticket.request.model) or self._model(ticket.request.model)).ttft.observe(
+                event.at - ticket.arrival
+            )
 
     def _answer_began(self, event: AnswerBegan) -> None:
         ticket = event.leg.ticket
-        self._model(ticket.request.model).answer.observe(event.at - ticket.arrival)
+        (self.models.get(ticket.request.model) or self._model(ticket.request.model)).answer.observe(
+            event.at - ticket.arrival
+        )
 
     def _leg_failed(self, event: LegFailed) -> None:
         endpoint = self.endpoints.get(event.leg.endpoint.name) or self._other_endpoint()
         endpoint.failures[event.failure.kind.index] += 1
         if event.again:  # back in the queue
-            series = self._model(event.leg.ticket.request.model)
+            series = self.models.get(event.leg.ticket.request.model) or self._model(
+                event.leg.ticket.request.model
+            )
             series.retries += 1
             series.in_flight -= 1
             del self._first_at[event.leg.ticket]
@@ -188,7 +194,7 @@ class Metrics:
     def _ended(self, event: Ended) -> None:
         ticket, usage = event.ticket, event.usage
         request = ticket.request
-        series = self._model(request.model)
+        series = self.models.get(request.model) or self._model(request.model)
         series.requests[request.api][event.outcome.index] += 1
         first_at = self._first_at.pop(ticket, None)
         if first_at is None:  # it left the queue without a seat

@@ -16,6 +16,10 @@ from maitred.proxy.answer import Answered, UpstreamFailed
 from maitred.proxy.exchange import Exchange
 from maitred.proxy.relay import Hold, Relay
 
+HEAD = (
+    b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"x-request-id: %b\r\n%b\r\n"
+)
 Dispatch = Callable[[House, Order, list[Leg], Exchange], Awaitable[Answered]]
 
 
@@ -54,12 +58,8 @@ class Single(Struct, frozen=True):
             raise UpstreamFailed(leg, Failure(failed.kind, detail=failed.detail)) from None
 
 
-def upstream_head(order: Order, host: str) -> bytes:
+def upstream_head(order: Order, host: bytes) -> bytes:
     """The head of the engine's request, made anew: nothing of the client's head gets there unnamed."""
     parts = order.parts
     size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-    return b"%b%b\r\n" % (
-        f"POST {order.path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
-        f"content-length: {size}\r\nx-request-id: {order.request.id}\r\n".encode(),
-        order.forwarded,
-    )
+    return HEAD % (order.path.encode(), host, size, order.request.id.encode(), order.forwarded)

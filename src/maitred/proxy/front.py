@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import EndpointState
-from maitred.door.read import APIS, check_media
+from maitred.door.read import APIS, JSON, check_media
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.server import ServerConnection
 from maitred.proxy.journey import Service, journey
@@ -19,8 +19,8 @@ READ, WRITE = ("GET", "HEAD"), ("POST",)
 HEALTH = {"/livez": False, "/ping": False, "/readyz": True, "/health": True}
 """Health paths, and whether each asks for readiness rather than for life."""
 METHODS = {**dict.fromkeys(APIS, WRITE), **dict.fromkeys(HEALTH, READ), MODELS: READ}
-JSON = b"content-type: application/json\r\n"
-TEXT = b"content-type: text/plain; charset=utf-8\r\n"
+JSON_LINES = b"content-type: application/json\r\n"
+TEXT_LINES = b"content-type: text/plain; charset=utf-8\r\n"
 
 Note = Callable[[str, HttpExchange], None]
 
@@ -58,8 +58,9 @@ class Front:
             allow = ", ".join(methods)
             message = f"this path takes {allow}"
             raise Refusal(Outcome.METHOD_NOT_ALLOWED, message, headers=(("allow", allow),))
-        if methods is WRITE:
-            check_media(head.fields)
+        fields = head.fields
+        if methods is WRITE and (fields.get(b"content-type") != JSON or b"content-encoding" in fields):
+            check_media(fields)
 
     def serve(self, exchange: HttpExchange) -> None:
         """See Site."""
@@ -70,7 +71,7 @@ class Front:
             asyncio.get_running_loop().create_task(journey(self._service, exchange, request_id))
         elif path in HEALTH:
             well = self.ready or not HEALTH[path]
-            exchange.respond(200 if well else 503, TEXT, b"ok\n" if well else b"not ready\n")
+            exchange.respond(200 if well else 503, TEXT_LINES, b"ok\n" if well else b"not ready\n")
         else:
             self._list_models(exchange, path)
 
@@ -94,12 +95,12 @@ class Front:
     def _list_models(self, exchange: HttpExchange, path: str) -> None:
         entries = self._service.models.entries()
         if path == MODELS:
-            exchange.respond(200, JSON, wire_models.listing(entries))
+            exchange.respond(200, JSON_LINES, wire_models.listing(entries))
             return
         name = path.removeprefix(MODELS + "/")
         for served, card in entries:
             if served == name:
-                exchange.respond(200, JSON, wire_models.one(served, card))
+                exchange.respond(200, JSON_LINES, wire_models.one(served, card))
                 return
         refusal = Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")
         self.refuse(exchange, refusal, keep=True)

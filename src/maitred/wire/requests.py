@@ -80,11 +80,18 @@ def decode(api: Api, body: bytes) -> Body:
 
     A key that comes twice counts the last time, as the engines have it.
     """
+    said = _decode(api, body)
+    if not said.model:
+        raise Refusal(Outcome.BAD_REQUEST, "you must provide a model parameter", param="model")
+    return said
+
+
+def _decode(api: Api, body: bytes) -> Body:
     if not body.isascii():
         _check_utf8(body)
     if api is Api.EMBEDDINGS:
         embeddings = _read(_EMBEDDINGS, body)
-        return Body(_named(embeddings.model), sequences=_prompts(embeddings.input))
+        return Body(embeddings.model, sequences=_prompts(embeddings.input))
     if api is Api.CHAT:
         said = _read(_CHAT, body)
         sequences = said.n or 1
@@ -94,14 +101,8 @@ def decode(api: Api, body: bytes) -> Body:
     stream_options = bytes(said.stream_options) or None
     options = _read(_STREAM_OPTIONS, stream_options, "stream_options") if stream_options else None
     if options is None:
-        return Body(_named(said.model), bool(said.stream), sequences)
-    return Body(_named(said.model), bool(said.stream), sequences, bool(options.include_usage), stream_options)
-
-
-def _named(model: str) -> str:
-    if not model:
-        raise Refusal(Outcome.BAD_REQUEST, "you must provide a model parameter", param="model")
-    return model
+        return Body(said.model, bool(said.stream), sequences)
+    return Body(said.model, bool(said.stream), sequences, bool(options.include_usage), stream_options)
 
 
 def _prompts(value: Raw) -> int:
