@@ -28,10 +28,7 @@ def no_leftovers() -> Iterator[None]:
 def both_engines(no_leftovers: None) -> Iterator[list[Engine]]:
     """Two engines for all tests; take `engines`, which makes sure that both serve."""
     with ExitStack() as stack:
-        started = []
-        for port in free_ports(2):
-            started.append(stack.enter_context(Engine(port)))
-        yield started
+        yield [stack.enter_context(Engine(port)) for port in free_ports(2)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ CONTENT = f"Tell me of {CANARY} and the sea."
 
 REQUESTS: list[tuple[str, str, object]] = [
     ("completed", "chat/completions", chat(CONTENT, tokens=30, tools=[TOOL], user=CANARY)),
-    ("completed", "completions", {"model": MODEL, "prompt": CANARY, "max_tokens": 5}),
+    ("completed", "completions", {"model": MODEL, "prompt": CANARY, "max_tokens": 30, "ignore_eos": True}),
     ("engine_refused", "completions", {"model": MODEL, "prompt": f"{CANARY} " * 2000}),
     ("model_not_found", "chat/completions", {**chat(CONTENT), "model": CANARY}),
     ("bad_request", "chat/completions", {**chat(CONTENT), "n": CANARY}),
@@ -78,7 +78,7 @@ def test_every_request_leaves_one_line_and_none_of_its_content(serve: Serve, eng
         assert line["path"].startswith("/v1/")
         assert line["method"] == "POST"
         assert line["client"].startswith("127.0.0.1:")
-    assert [line["output_tokens"] for line in lines if line["outcome"] == "completed"] == [30, 5, 30]
+    assert [line["output_tokens"] for line in lines if line["outcome"] == "completed"] == [30, 30, 30]
 
     written = "\n".join([gateway.output, *status])
     assert CANARY not in written

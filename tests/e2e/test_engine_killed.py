@@ -61,7 +61,7 @@ def test_requests_of_which_nothing_was_delivered_succeed_elsewhere(
 ) -> None:
     victim, _survivor = engines
     retries = gateway.metric("retries_total")
-    long_prompt = "A ship sails. " * 100
+    long_prompt = "A ship sails. " * 50
 
     def streamed() -> list[str]:
         with stream(gateway.port, chat(long_prompt, tokens=3)) as events:

@@ -1,8 +1,8 @@
 """A client that leaves takes its work along, in whatever phase: the engine stops, and nothing stays counted.
 
-An engine learns of it at once while it streams, or after the step of a long prompt that it is just computing.
-An answer in one piece is different: llama.cpp looks for its client about once a second, and only while
-nobody else asks it anything, so that test asks seldom.
+An engine learns of it at once while it streams. Before the first token, and until the end of an answer in one
+piece, llama.cpp looks for its client only after a second in which nobody else asked it anything, so the tests
+of these ask seldom.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from tests.e2e.children import MODEL, PATIENCE_S, Engine, Gateway, chat, has_con
 from tests.e2e.conftest import Serve
 
 FREE_WITHIN_S = 1.0
-PROMPT_STEP_S = 3.0
-"""More than llama.cpp needs for one step of a long prompt."""
 QUIET_S = 1.5
 LONG = 1900
 """Tokens of an answer that takes an engine some 15 seconds."""
@@ -62,7 +60,7 @@ def test_before_the_first_token(gateway: Gateway, engines: list[Engine], gone_be
     with waiting_client(gateway.port, content="The ship sails on. " * 300, tokens=LONG, stream=True):
         gateway.until(lambda: work(engines) == 1)
     gateway.until(lambda: forgotten(gateway), FREE_WITHIN_S)
-    gateway.until(lambda: work(engines) == 0, PROMPT_STEP_S)
+    gateway.until(lambda: work(engines) == 0, within_s=5 * QUIET_S, pace_s=QUIET_S)
     assert gateway.metric("requests_total", outcome="client_gone") == gone_before + 1
 
 

@@ -69,9 +69,10 @@ class Client(asyncio.Protocol):
         self.received += data
         self._news.set()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
         self.over = True
         self._news.set()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.over = True
@@ -185,9 +186,17 @@ class Client(asyncio.Protocol):
         await self._news.wait()
 
 
-async def connected(network: Network, address: tuple[str, int]) -> Client:
+class Stubborn(Client):
+    """A client that does not close when the other side has."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return True
+
+
+async def connected(network: Network, address: tuple[str, int], kind: type[Client] = Client) -> Client:
     """A new client, connected."""
-    return await network.connect(Client, *address)
+    return await network.connect(kind, *address)
 
 
 def get(path: str, *headers: str, method: str = "GET", version: str = "1.1") -> bytes:

@@ -65,7 +65,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_bodies", "_chunked", "_complete", "_head_over", "_headers", "_idle_s", "_keep", "_length", "_owner",
         "_parser", "_patience", "_reader", "_sweep", "_told_head", "_transport", "authority", "deadline",
-        "reused", "url",
+        "on_body", "reused", "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, patience: Patience, owner: Owner) -> None:
@@ -78,12 +78,10 @@ class ClientConnection(asyncio.Protocol):
         self._idle_s = patience.idle_s
         self._owner = owner
         self._reader: Reader | None = None
-        self._reset()
-
-    def _reset(self) -> None:
+        self._bodies: list[bytes] = []
+        self.on_body = self._bodies.append  # called for every chunk: spare it a frame
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
-        self._bodies: list[bytes] = []
         self._length: int | None = None
         self._chunked = False
         self._head_over = False
@@ -234,10 +232,6 @@ class ClientConnection(asyncio.Protocol):
         """The head is over, unless it was an interim one (1xx)."""
         if self._parser.get_status_code() >= 200:
             self._head_over = True
-
-    def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
-        self._bodies.append(body)
 
     def on_message_complete(self) -> None:
         """The answer is over, or the interim head was."""

@@ -74,7 +74,7 @@ class HttpExchange:
     """One request with the means to answer it once. `refusal` is set when its head was already refused."""
 
     __slots__ = (
-        "_chunked", "_keep", "_line", "_site", "body", "bytes_sent", "flow", "gone", "head", "on_gone",
+        "_chunked", "_keep", "_line", "_site", "body", "flow", "gone", "head", "on_gone",
         "refusal", "started", "status",
     )  # fmt: skip
 
@@ -91,7 +91,6 @@ class HttpExchange:
         self.gone = False
         self.started = False
         self.status = 0
-        self.bytes_sent = 0
 
     @property
     def client(self) -> str:
@@ -139,7 +138,6 @@ class HttpExchange:
         head = self._head(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
         if self.head.method == "HEAD":
             body = b""
-        self.bytes_sent = len(body)
         if len(body) <= JOIN_BYTES_MAX:
             self._line.transport.write(head + body)
         else:
@@ -162,7 +160,6 @@ class HttpExchange:
         size = len(body)
         if not size:
             return
-        self.bytes_sent += size
         if not self._chunked:
             self._line.transport.write(body)
         elif size <= JOIN_BYTES_MAX:

@@ -28,6 +28,9 @@ from maitred.wire.undo import Undo
 
 PROGRESS_TOKENS = 16
 """The core is told at multiples of this: by count, so that replays do not depend on how reads were cut."""
+STOCK_READS = 8
+STOCK_BYTES = 1024
+"""What has passed is counted every so many reads, at once after a large one."""
 
 
 class Hold(Struct, frozen=True):
@@ -54,7 +57,7 @@ class Relay:
 
     __slots__ = (
         "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold", "_hold_timer", "_house",
-        "_judge", "_leg", "_order", "_stage", "_tell_at", "_thinking", "_undo", "over",
+        "_judge", "_leg", "_order", "_recent", "_stage", "_tell_at", "_thinking", "_undo", "over",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +79,7 @@ class Relay:
         self._stage = HOLDING
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._recent: list[bytes] = []
         self._tell_at = PROGRESS_TOKENS
         self._thinking = False
         self._head: AnswerHead
@@ -100,13 +104,23 @@ class Relay:
             self._undo = Undo(hides_usage=hides_usage, served_as=route.served_as, name=route.name)
 
     def read(self, body: bytes, complete: bool) -> None:
-        """See Reader."""
-        if complete:
-            self._connection = None
-        if self._stage is HOLDING:
+        """See Reader; runs for every chunk of every stream, so its common case is short."""
+        if self._stage is STREAMING and not complete:
+            recent = self._recent
+            recent.append(body)
+            if len(recent) >= STOCK_READS or self._thinking or len(body) > STOCK_BYTES:
+                self._take_stock()
+            undo = self._undo
+            self._exchange.write(body if undo is None or undo.passes(body) else undo.feed(body))
+        elif self._stage is HOLDING:
+            if complete:
+                self._connection = None
             self._look(body, complete=complete)
         elif self._stage is STREAMING:
-            self._pass(body, complete=complete)
+            self._connection = None
+            self._recent.append(body)
+            self._exchange.write(self._undone(body, complete=True))
+            self._end()
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""
@@ -185,26 +199,17 @@ class Relay:
 
     # -- streaming --------------------------------------------------------------------------------
 
-    def _pass(self, body: bytes, *, complete: bool) -> None:
-        """One read of a committed answer, on to the client."""
-        tokens = self._judge.note(body)
-        if tokens >= self._tell_at:
-            self._tell(tokens)
-        if self._thinking and not self._judge.reasoning:
-            self._thinking = False
-            self._house.answer_began(self._leg)
-        undo = self._undo
-        if undo is None or (undo.passes(body) and not complete):
-            self._exchange.write(body)
-        else:
-            self._exchange.write(self._undone(body, complete=complete))
-        if complete:
-            self._end()
-
-    def _tell(self, tokens: int) -> None:
+    def _take_stock(self) -> None:
+        """Count what has passed, and tell the core at each multiple of PROGRESS_TOKENS."""
+        recent = self._recent
+        tokens = self._judge.note(recent[0] if len(recent) == 1 else b"".join(recent))
+        recent.clear()
         while tokens >= self._tell_at:
             self._house.progress(self._leg, self._tell_at)
             self._tell_at += PROGRESS_TOKENS
+        if self._thinking and not self._judge.reasoning:
+            self._thinking = False
+            self._house.answer_began(self._leg)
 
     def _undone(self, body: bytes, *, complete: bool) -> bytes:
         if self._undo is None:
@@ -216,6 +221,7 @@ class Relay:
 
     def _end(self) -> None:
         """The engine's last byte has come: say so to the client, unless something was missing."""
+        self._take_stock()
         failure, usage = self._judge.end()
         if failure is not None and failure.kind is FailureKind.TRUNCATED:
             self._break_off(failure.kind.outcome, failure.detail)
@@ -237,6 +243,7 @@ class Relay:
             return
         usage = None
         if self._stage is STREAMING:
+            self._take_stock()
             _, usage = self._judge.end()
             self._break_off(failure.kind.outcome, failure.detail)
         self._finish(failure, usage)

@@ -1,0 +1,330 @@
+"""The core under random verbs in any order a shell may say them; the promises hold after every one.
+
+Two pools, three addresses each. Legs and tickets long over are spoken of again, addresses come and go, caps
+sink under what is seated. At the end everything is given back, and the journal replays to the same answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from maitred.core.events import Ended, Event
+from maitred.core.journal import RecordingGateway, replay
+from maitred.core.outcome import FailureKind, Outcome, Refusal
+from maitred.core.words import (
+    Abilities,
+    Api,
+    Drop,
+    Effect,
+    Endpoint,
+    Endpoints,
+    EndpointState,
+    Facts,
+    Failure,
+    Go,
+    Identity,
+    Leg,
+    LegPhase,
+    Phase,
+    PoolSettings,
+    Probed,
+    Request,
+    Reset,
+    Settings,
+    Stop,
+    Ticket,
+    Usage,
+)
+
+READY = EndpointState.READY
+HOSTS = {"p": "abc", "q": "def"}
+NAMES = [f"{pool}/{host}:1" for pool, hosts in HOSTS.items() for host in hosts]
+WINDOW = 9
+"""The head and how many behind it `release` looks at."""
+PATIENCE_S = 2.0
+
+POOLS = st.sampled_from(sorted(HOSTS))
+PICKS = st.integers(0, 11)
+PUMPS = st.sampled_from([True, True, True, False])
+SUBSETS = st.fixed_dictionaries(
+    {pool: st.lists(st.sampled_from(hosts), unique=True).map("".join) for pool, hosts in HOSTS.items()}
+)
+LIMITS = st.builds(
+    PoolSettings,
+    cap=st.integers(1, 3),
+    queue_requests_max=st.sampled_from([0, 1, 2, 12]),
+    queue_bytes_max=st.sampled_from([0, 10, 1000]),
+    queue_wait_s=st.sampled_from([0.0, 1.0, 5.0, 30.0]),
+)
+SETTINGS = st.builds(
+    Settings,
+    pools=st.fixed_dictionaries({}, optional={"p": LIMITS}),
+    default=LIMITS,
+    attempts_max=st.integers(1, 4),
+    accepting=st.sampled_from([True, True, True, False]),
+)
+
+
+class Shell(RuleBasedStateMachine):
+    """A shell that may say anything, with a plain model of who should be where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.events: list[Event] = []
+        self.lines: list[bytes] = []
+        self.tickets: list[Ticket] = []
+        self.legs: list[Leg] = []
+        self.seen: list[Endpoint] = []
+        self.order: dict[str, list[Ticket]] = {pool: [] for pool in HOSTS}
+        self.blocked: dict[str, tuple[Ticket, float] | None] = dict.fromkeys(HOSTS)
+
+    @initialize(chosen=SETTINGS, retry=st.booleans(), seed=st.integers(0, 3), ready=st.booleans())
+    def opens(self, chosen: Settings, retry: bool, seed: int, ready: bool) -> None:
+        self.core = RecordingGateway(
+            chosen, Abilities(retry=retry), seed, self.events.append, self.lines.append
+        )
+        self.core.update(endpoints(HOSTS), self.now)
+        for name in NAMES if ready else []:
+            self.core.update(Probed(name, ok=True), self.now)
+        self.settled = True
+
+    # -- the verbs --------------------------------------------------------------------------------
+
+    @rule(pool=POOLS, body_bytes=st.sampled_from([0, 4, 11]), pump=PUMPS)
+    def accept(self, pool: str, body_bytes: int, pump: bool) -> None:
+        request = Request(f"r{len(self.tickets)}", Api.CHAT, pool, pool, stream=True, body_bytes=body_bytes)
+        expected = self.refusal_of(request)
+        try:
+            ticket = self.core.accept(request, Identity(), self.now)
+        except Refusal as refusal:
+            assert refusal.outcome is expected
+            assert 1.0 <= (refusal.retry_after_s or 0.0)
+        else:
+            assert expected is None
+            self.tickets.append(ticket)
+            self.order[pool].append(ticket)
+        self.spoken(pump)
+
+    @precondition(lambda self: self.legs)
+    @rule(pick=PICKS, where=st.sampled_from([None, None, *NAMES, "p/nobody:1"]), pump=PUMPS)
+    def sent(self, pick: int, where: str | None, pump: bool) -> None:
+        self.core.sent(self.leg(pick), self.now, where)
+        self.spoken(pump)
+
+    @precondition(lambda self: self.legs)
+    @rule(pick=PICKS, pump=PUMPS)
+    def answered(self, pick: int, pump: bool) -> None:
+        self.core.answered(self.leg(pick), self.now)
+        self.spoken(pump)
+
+    @precondition(lambda self: self.legs)
+    @rule(pick=PICKS, pump=PUMPS)
+    def progress(self, pick: int, pump: bool) -> None:
+        self.core.progress(self.leg(pick), 16, self.now)
+        self.spoken(pump)
+
+    @precondition(lambda self: self.legs)
+    @rule(pick=PICKS, usage=st.sampled_from([None, Usage(1, 0, 2)]), pump=PUMPS)
+    def leave(self, pick: int, usage: Usage | None, pump: bool) -> None:
+        self.core.leave(self.leg(pick), usage, self.now)
+        self.spoken(pump)
+
+    @precondition(lambda self: self.legs)
+    @rule(pick=PICKS, kind=st.sampled_from([FailureKind.RESET, *FailureKind]), pump=PUMPS)
+    def fail(self, pick: int, kind: FailureKind, pump: bool) -> None:
+        leg = self.leg(pick)
+        may = leg.phase in (LegPhase.SEATED, LegPhase.SENT) and kind.repeatable and self.core.abilities.retry
+        if self.core.fail(leg, Failure(kind, 500, 3.0), self.now):
+            assert may
+            assert leg.ticket.attempts < self.core.settings.attempts_max
+            assert leg.endpoint.name in leg.ticket.excluded
+            self.order[leg.ticket.request.pool].insert(0, leg.ticket)
+        self.spoken(pump)
+
+    @precondition(lambda self: self.tickets)
+    @rule(pick=PICKS, outcome=st.sampled_from([Outcome.COMPLETED, *Outcome]), pump=PUMPS)
+    def finish(self, pick: int, outcome: Outcome, pump: bool) -> None:
+        ticket = self.tickets[-1 - pick % len(self.tickets)]
+        first = ticket.outcome or outcome
+        assert self.core.finish(ticket, outcome, None, self.now) is first is ticket.outcome
+        if ticket in (order := self.order[ticket.request.pool]):
+            order.remove(ticket)
+        self.spoken(pump)
+
+    @rule(name=st.sampled_from([*NAMES, "p/nobody:1"]), ok=st.booleans(), model=st.sampled_from("mn"))
+    def probe(self, name: str, ok: bool, model: str) -> None:
+        self.core.update(Probed(name, ok, Facts("vllm", model), "" if ok else "silent"), self.now)
+        self.spoken(True)
+
+    @rule(hosts=SUBSETS, pump=PUMPS)
+    def addresses(self, hosts: dict[str, str], pump: bool) -> None:
+        self.core.update(endpoints(hosts), self.now)
+        self.spoken(pump)
+
+    @rule(chosen=SETTINGS, pump=PUMPS)
+    def reload(self, chosen: Settings, pump: bool) -> None:
+        self.core.update(Reset(chosen), self.now)
+        self.spoken(pump)
+
+    @rule(dt=st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]))
+    def time_passes(self, dt: float) -> None:
+        """Let the shell's one timer ring whenever it is due."""
+        until = self.now + dt
+        self.spoken(True)
+        while (due := self.core.next_wakeup()) is not None and due <= until:
+            waiting = self.waiting()
+            self.now = due
+            self.spoken(True)
+            assert self.waiting() < waiting  # a timer that rings for nothing would ring for ever
+        self.now = until
+
+    # -- the pump ---------------------------------------------------------------------------------
+
+    def spoken(self, pump: bool) -> None:
+        """A verb was said; a shell that is not in a hurry asks what to do now."""
+        self.settled = pump
+        if pump:
+            for effect in self.core.release(self.now):
+                self.act(effect)
+            self.look_at_the_heads()
+
+    def act(self, effect: Effect) -> None:
+        match effect:
+            case Go(ticket=ticket, legs=legs):
+                pool = ticket.request.pool
+                assert self.order[pool].index(ticket) < WINDOW
+                self.order[pool].remove(ticket)
+                [leg] = legs
+                endpoint = leg.endpoint
+                assert endpoint.state is READY
+                assert endpoint.pool == pool
+                assert endpoint.name not in ticket.excluded
+                assert endpoint.running <= self.cap(pool)
+                assert (leg.phase, leg.ticket, leg.incarnation) == (
+                    LegPhase.SEATED, ticket, endpoint.incarnation
+                )  # fmt: skip
+                self.legs.append(leg)
+            case Stop(ticket=ticket, outcome=outcome, retry_after_s=retry_after_s):
+                pool = ticket.request.pool
+                self.order[pool].remove(ticket)
+                assert ticket.queue_deadline <= self.now
+                assert outcome is (Outcome.QUEUE_DEADLINE if self.ready(pool) else Outcome.NO_ENDPOINT)
+                assert outcome is ticket.outcome
+                assert 1.0 <= (retry_after_s or 0.0)
+            case Drop(leg=leg):
+                assert leg.phase is LegPhase.OVER
+
+    def look_at_the_heads(self) -> None:
+        """Nobody waits who could be seated: neither the head nor, while it is patient, those behind it."""
+        for pool, order in self.order.items():
+            head = order[0] if order else None
+            known = self.blocked[pool]
+            if head is None:
+                self.blocked[pool] = None
+                continue
+            if known is None or known[0] is not head:
+                known = self.blocked[pool] = (head, self.now)
+            patient = self.now - known[1] <= PATIENCE_S
+            for ticket in order[: WINDOW if patient else 1]:
+                assert not self.fits(ticket)
+
+    # -- promises ---------------------------------------------------------------------------------
+
+    @invariant()
+    def every_ticket_ends_at_most_once(self) -> None:
+        told = Counter(event.ticket.request.id for event in self.events if isinstance(event, Ended))
+        assert told == {ticket.request.id: 1 for ticket in self.tickets if ticket.phase is Phase.ENDED}
+        assert all((t.outcome is not None) == (t.phase is Phase.ENDED) for t in self.tickets)
+
+    @invariant()
+    def the_ledger_counts_the_living(self) -> None:
+        live = Counter(id(leg.endpoint) for leg in self.legs if leg.phase is not LegPhase.OVER)
+        table = self.core.table.by_name.values() if self.tickets else ()
+        for endpoint in {id(e): e for e in (*table, *(leg.endpoint for leg in self.legs))}.values():
+            assert endpoint.running == live[id(endpoint)]
+            assert (endpoint.state is EndpointState.GONE) == (
+                self.core.table.by_name.get(endpoint.name) is not endpoint
+            )
+
+    @invariant()
+    def who_drains_still_serves_somebody(self) -> None:
+        assert all(
+            endpoint.running > 0
+            for endpoint in self.core.table.by_name.values()
+            if endpoint.state is EndpointState.DRAINING
+        )
+
+    @invariant()
+    def who_waits_is_known(self) -> None:
+        waiting = {pool: len(order) for pool, order in self.order.items()}
+        assert Counter(self.core.waiting_by_pool()) == Counter(waiting)
+        assert all(t.phase is Phase.QUEUED for order in self.order.values() for t in order)
+
+    @invariant()
+    def the_next_wakeup_is_the_first_deadline(self) -> None:
+        deadlines = [t.queue_deadline for order in self.order.values() for t in order]
+        assert self.core.next_wakeup() == min(deadlines, default=None)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        for ticket in self.tickets:
+            self.core.finish(ticket, Outcome.CLIENT_GONE, None, self.now)
+        self.order = {pool: [] for pool in HOSTS}
+        self.core.release(self.now)
+        assert all(endpoint.running == 0 for endpoint in self.core.table.by_name.values())
+        assert all(leg.phase is LegPhase.OVER for leg in self.legs)
+        assert self.core.release(self.now) == []
+        self.every_ticket_ends_at_most_once()
+        self.who_waits_is_known()
+        self.the_next_wakeup_is_the_first_deadline()
+        self.core.update(endpoints({}), self.now)
+        assert (self.core.table.by_name, self.core.table.by_pool) == ({}, {})
+        assert self.core.waiting_by_pool() == {}
+        assert replay(self.lines) == len(self.lines) - 1
+
+    # -- the model --------------------------------------------------------------------------------
+
+    def leg(self, pick: int) -> Leg:
+        return self.legs[-1 - pick % len(self.legs)]
+
+    def waiting(self) -> int:
+        return sum(map(len, self.order.values()))
+
+    def limits(self, pool: str) -> PoolSettings:
+        return self.core.settings.pools.get(pool, self.core.settings.default)
+
+    def cap(self, pool: str) -> int:
+        return self.limits(pool).cap
+
+    def ready(self, pool: str) -> list[Endpoint]:
+        return [e for e in self.core.table.by_name.values() if e.pool == pool and e.state is READY]
+
+    def fits(self, ticket: Ticket) -> bool:
+        pool = ticket.request.pool
+        return any(e.running < self.cap(pool) and e.name not in ticket.excluded for e in self.ready(pool))
+
+    def refusal_of(self, request: Request) -> Outcome | None:
+        """How the door should answer, as the design words it."""
+        order, limits = self.order[request.pool], self.limits(request.pool)
+        if not self.core.settings.accepting:
+            return Outcome.DRAINING
+        if not self.ready(request.pool):
+            return Outcome.NO_ENDPOINT
+        body_bytes = sum(t.request.body_bytes for t in order) + request.body_bytes
+        full = len(order) >= limits.queue_requests_max or body_bytes > limits.queue_bytes_max
+        has_room = any(e.running < limits.cap for e in self.ready(request.pool))
+        return Outcome.QUEUE_FULL if full and (order or not has_room) else None
+
+
+def endpoints(hosts: dict[str, str]) -> Endpoints:
+    return Endpoints({pool: tuple(f"http://{host}:1" for host in names) for pool, names in hosts.items()})
+
+
+Shell.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestShell = Shell.TestCase
