@@ -39,7 +39,7 @@ class Hall:
         self.tickets: list[Ticket] = []
         self._ids = itertools.count(1)
 
-    def list(self, **pools: str) -> None:
+    def address(self, **pools: str) -> None:
         """Make these the addresses: `p="ab"` lists http://a:1 and http://b:1 in pool p."""
         urls = {pool: tuple(f"http://{host}:1" for host in hosts) for pool, hosts in pools.items()}
         self.gateway.update(Endpoints(urls), self.now)
@@ -49,7 +49,7 @@ class Hall:
 
     def open(self, **pools: str) -> None:
         """List addresses and have them all answer a probe."""
-        self.list(**pools)
+        self.address(**pools)
         for endpoint in list(self.gateway.table.by_name):
             self.probe(endpoint)
 

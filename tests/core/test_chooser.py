@@ -30,9 +30,7 @@ def ticket(*excluded: str) -> Ticket:
 @given(ENDPOINTS, st.lists(st.sampled_from(["p/a", "p/b"]), max_size=2))
 def test_the_least_loaded_of_those_allowed(endpoints: list[Endpoint], excluded: list[str]) -> None:
     allowed = [
-        e
-        for e in endpoints
-        if e.state is EndpointState.READY and e.running < CAP and e.name not in excluded
+        e for e in endpoints if e.state is EndpointState.READY and e.running < CAP and e.name not in excluded
     ]
     best = min(allowed, key=lambda e: (e.running, e.turn), default=None)
     assert least_loaded(endpoints, ticket(*excluded), CAP) is best

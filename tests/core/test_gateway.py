@@ -266,14 +266,13 @@ def test_a_retry_waits_at_the_head_with_its_first_deadline() -> None:
     hall.open(p="ab")
     first, second = hall.seat(), hall.seat()
     hall.now += 10
-    later = hall.accept()
+    later, last = hall.accept(), hall.accept()
     assert hall.release() == []
     hall.now += 10
     assert hall.fail(first)
     again = first.ticket
     assert (again.queue_deadline, hall.gateway.next_wakeup()) == (130.0, 130.0)
     assert hall.seated() == [later]  # on the place of the leg that failed, which the retry may not have
-    last = hall.accept()
     hall.finish(second.ticket)
     assert hall.seated() == [again]
     assert (again.legs[0].endpoint.name, again.legs[0].attempt) == ("p/b:1", 2)
@@ -415,7 +414,7 @@ def repeat_all(hall: Hall, tickets: list[Ticket]) -> None:
         assert hall.fail(ticket.legs[0], FailureKind.STATUS_429)
         hall.finish(ticket, Outcome.CLIENT_GONE)
         hall.release()
-    hall.list(p="a")
+    hall.address(p="a")
 
 
 @pytest.mark.parametrize("way", [stop_all, leave_all, serve_all, repeat_all])
@@ -605,7 +604,7 @@ def test_a_removed_endpoint_drains_and_goes_with_its_last_leg(over: Callable[[Ha
     hall.open(p="ab")
     legs = [hall.seat() for _ in range(4)]
     endpoint = hall.endpoint("p/a:1")
-    hall.list(p="b")
+    hall.address(p="b")
     assert hall.states() == {"p/a:1": DRAINING, "p/b:1": READY}
     assert hall.seat().endpoint.name == "p/b:1"
     for leg in legs:
@@ -621,7 +620,7 @@ def test_a_removed_endpoint_drains_and_goes_with_its_last_leg(over: Callable[[Ha
 def test_a_removed_endpoint_without_legs_goes_at_once() -> None:
     hall = Hall()
     hall.open(p="ab", q="c")
-    hall.list(p="b")
+    hall.address(p="b")
     assert hall.states() == {"p/b:1": READY}
     with pytest.raises(Refusal, match="no endpoint"):
         hall.accept("q")
@@ -631,8 +630,8 @@ def test_an_endpoint_listed_again_while_it_drains_is_asked_again() -> None:
     hall = Hall()
     hall.open(p="a")
     leg = hall.seat()
-    hall.list()
-    hall.list(p="a")
+    hall.address()
+    hall.address(p="a")
     assert hall.states() == {"p/a:1": PROBING}
     assert refused(hall).outcome is Outcome.NO_ENDPOINT
     hall.probe("p/a:1")
@@ -672,6 +671,17 @@ def test_a_correction_that_says_nothing_new_changes_nothing(where: str | None) -
     hall.gateway.sent(leg, hall.now, where)
     assert (leg.endpoint.name, leg.phase) == ("p/a:1", LegPhase.SENT)
     assert hall.running() == {"p/a:1": 1, "p/b:1": 0}
+
+
+def test_a_correction_into_another_pool_survives_the_end_of_its_own() -> None:
+    hall = Hall()
+    hall.open(p="a", q="c")
+    leg = hall.seat()
+    hall.gateway.sent(leg, hall.now, "q/c:1")
+    hall.address(q="c")
+    hall.open(p="a", q="c")
+    assert hall.fail(leg)
+    assert hall.seated() == [leg.ticket]
 
 
 def test_while_draining_nobody_new_comes_in_and_all_inside_are_served() -> None:

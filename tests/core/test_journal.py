@@ -40,7 +40,7 @@ def evening() -> Hall:
     hall.set(Settings(accepting=False))
     with pytest.raises(Refusal):
         hall.accept()
-    hall.list(p="a")
+    hall.address(p="a")
     return hall
 
 
@@ -129,7 +129,7 @@ def test_a_tampered_line_is_named(name: str) -> None:
     assert caught.value.line == number + 1
 
 
-@pytest.mark.parametrize("left_out", ["leave", "fail", "update"])
+@pytest.mark.parametrize("left_out", ["accept", "fail", "update"])
 def test_a_missing_line_is_noticed(left_out: str) -> None:
     lines = evening().lines
     number = next(i for i, line in enumerate(lines) if i and json.loads(line)[0] == left_out)

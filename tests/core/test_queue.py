@@ -86,7 +86,9 @@ def test_a_head_that_went_and_came_back_is_patient_again() -> None:
 Steps = list[tuple[str, int, int]]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["push", "front", "remove"]), st.integers(0, 9), st.integers(0, 50))))
+@given(
+    st.lists(st.tuples(st.sampled_from(["push", "front", "remove"]), st.integers(0, 9), st.integers(0, 50)))
+)
 def test_counters_and_deadlines_follow_any_coming_and_going(steps: Steps) -> None:
     queue, inside = PoolQueue(), dict[int, Ticket]()
     for verb, number, size in steps:
@@ -101,6 +103,4 @@ def test_counters_and_deadlines_follow_any_coming_and_going(steps: Steps) -> Non
         assert queue.next_deadline() == earliest
         if earliest is not None:
             assert queue.overdue(earliest - 0.5) is None
-            overdue = queue.overdue(earliest)
-            assert overdue in inside.values()
-            assert overdue.queue_deadline == earliest
+            assert queue.overdue(earliest) in [t for t in inside.values() if t.queue_deadline == earliest]

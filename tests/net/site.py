@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -86,3 +86,11 @@ async def door(network: MemoryNetwork | None = None, **limits: Any) -> AsyncIter
     assert not faults, faults
     assert len(sweep) == 0
     assert site.connections == []
+
+
+async def took(work: Awaitable[object]) -> float:
+    """How many virtual seconds this takes."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await work
+    return loop.time() - start

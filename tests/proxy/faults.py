@@ -163,5 +163,3 @@ async def cut(place: Place, request: bytes) -> Answer:
         assert broken.answer is not None
         return broken.answer
     raise AssertionError("the answer looks whole")
-
-

@@ -101,7 +101,8 @@ async def test_a_stream_that_fails_at_the_only_endpoint_is_an_error_answer(fault
 
 
 @pytest.mark.parametrize(
-    ("after", "waits"), [("7", b"7"), ("0", b"1"), ("99", b""), ("Wed, 21 Oct 2026 07:28:00 GMT", b"1"), ("", b"1")]
+    ("after", "waits"),
+    [("7", b"7"), ("0", b"1"), ("99", b""), ("Wed, 21 Oct 2026 07:28:00 GMT", b"1"), ("", b"1")],
 )
 @in_virtual_time()
 async def test_the_only_endpoints_429_is_passed_on_with_its_wait(after: str, waits: bytes) -> None:
@@ -168,7 +169,9 @@ async def test_bytes_after_the_end_of_an_answer_reach_nobody() -> None:
 
 @in_virtual_time()
 async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
-    async with serving([whole(JSON), 0.5, b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"], GOOD) as place:
+    async with serving(
+        [whole(JSON), 0.5, b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"], GOOD
+    ) as place:
         assert (await place.ask()).body == JSON
         await place.menu.asked[0].lost.wait()
         assert (await place.ask()).body == JSON

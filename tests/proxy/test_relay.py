@@ -62,7 +62,10 @@ async def test_the_body_of_a_request_arrives_as_it_was_sent(path: str) -> None:
 @pytest.mark.parametrize(
     ("sent", "arrives"),
     [
-        (b'{"model":"m","stream":true}', b'{"stream_options":{"include_usage":true},"model":"m","stream":true}'),
+        (
+            b'{"model":"m","stream":true}',
+            b'{"stream_options":{"include_usage":true},"model":"m","stream":true}',
+        ),
         (
             b'{"model":"m","stream":true, "stream_options" : {"x":1}}',
             b'{"model":"m","stream":true, "stream_options" : {"include_usage":true,"x":1}}',

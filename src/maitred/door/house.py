@@ -46,11 +46,15 @@ class Call(Protocol):
 
 
 class House:
-    """One Gateway in real or virtual time. `running` holds what runs for each leg, by leg number."""
+    """One Gateway on the running loop, in real or virtual time.
+
+    `running` holds what runs for each leg, by leg number.
+    """
 
     def __init__(self, gateway: Gateway, clock: Callable[[], float], emit: Emit) -> None:
         self.gateway = gateway
         self.clock = clock
+        self.loop = asyncio.get_running_loop()  # asking for it costs a system call each time
         self.running: dict[int, Call] = {}
         self._emit = emit
         self._waiters: dict[str, asyncio.Future[None]] = {}
@@ -75,7 +79,7 @@ class House:
     async def seated(self, ticket: Ticket) -> list[Leg]:
         """The ticket's legs once it has a seat, at once when it has one. Raises Refusal when stopped."""
         if ticket.phase is Phase.QUEUED:
-            waiter = asyncio.get_running_loop().create_future()
+            waiter = self.loop.create_future()
             self._waiters[ticket.request.id] = waiter
             try:
                 await waiter
@@ -170,8 +174,7 @@ class House:
             self._timer.cancel()
         self._due, self._timer = due, None
         if due is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, due - now), self._ring, due)
+            self._timer = self.loop.call_later(max(0.0, due - now), self._ring, due)
 
     def _ring(self, due: float) -> None:
         self._due = self._timer = None

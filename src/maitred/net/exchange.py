@@ -14,14 +14,13 @@ from msgspec import Struct
 
 from maitred.core.outcome import Refusal
 from maitred.core.words import Api
+from maitred.net.client import JOIN_BYTES_MAX
 from maitred.wire import errors
 
 if TYPE_CHECKING:
     import asyncio
 
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
-JOIN_BYTES_MAX = 16 * 1024
-"""Up to this size head and body leave as one piece of memory; larger ones are not copied together."""
 
 
 def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -110,7 +109,8 @@ class HttpExchange:
     @property
     def client_request_id(self) -> str:
         """For the access log: the client's own id, which means nothing to us."""
-        return self.head.fields.get(b"x-request-id", b"").decode("latin-1")
+        own = self.head.fields.get(b"x-request-id")
+        return own.decode("latin-1") if own else ""
 
     def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None, *, keep: bool = True) -> None:
         """Answer with a refusal in the API's shape; not `keep`: and close."""

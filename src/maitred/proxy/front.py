@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from maitred.core.events import AtDoor
@@ -68,7 +67,7 @@ class Front:
         if path in APIS:
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
-            asyncio.get_running_loop().create_task(journey(self._service, exchange, request_id))
+            self._house.loop.create_task(journey(self._service, exchange, request_id))
         elif path in HEALTH:
             well = self.ready or not HEALTH[path]
             exchange.respond(200 if well else 503, TEXT_LINES, b"ok\n" if well else b"not ready\n")

@@ -36,7 +36,7 @@ class Service(Struct, frozen=True):
 async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
     """Read the request, let it in, wait for its seat, have it answered; once more where that may help."""
     house, api = service.house, APIS[exchange.head.path]
-    task = asyncio.current_task()
+    task = asyncio.current_task(house.loop)
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     service.journeys.add(task)
     exchange.watch(task.cancel)

@@ -85,7 +85,7 @@ class Relay:
         self._head: AnswerHead
         self._judge: Judge
         self._undo: Undo | None = None
-        self.over: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self.over: asyncio.Future[Answered] = house.loop.create_future()
 
     # -- Reader: what the engine does -------------------------------------------------------------
 
@@ -171,8 +171,7 @@ class Relay:
         elif judge.begun or self._held_bytes > self._hold.bytes_max:
             self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
-            loop = asyncio.get_running_loop()
-            self._hold_timer = loop.call_later(self._hold.time_s, self._commit)
+            self._hold_timer = self._house.loop.call_later(self._hold.time_s, self._commit)
 
     def _commit(self, *, complete: bool = False) -> None:
         """Send the head and what was held; from here on nothing can be repeated."""

@@ -1,0 +1,157 @@
+"""The pool: connections are used again, the newest first, and none is ever left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from maitred.core.outcome import FailureKind
+from maitred.net.pool import ConnectFailed
+from maitred.net.virtual import run
+from tests.net.engine import Line, line
+from tests.net.http import turns
+from tests.net.site import took
+
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody"
+
+
+async def idle(at: Line, count: int) -> None:
+    """Let so many connections be idle."""
+    asked = [await at.ask() for _ in range(count)]
+    for (reading, _), engine in zip(asked, at.engines[-count:], strict=True):
+        engine.send(WHOLE)
+        await reading.over.wait()
+
+
+def test_the_newest_idle_connection_is_taken_first() -> None:
+    async def main() -> None:
+        async with line() as at:
+            assert at.pool.take(at.url) is None
+            await idle(at, 3)
+            assert (at.pool.open, at.pool.idle) == (3, 3)
+            for newest in reversed(at.engines):
+                connection = at.pool.take(at.url)
+                assert connection is not None
+                reading, _ = await at.ask(connection)
+                newest.send(WHOLE)
+                await reading.over.wait()
+                connection.abort()
+            assert at.pool.take(at.url) is None
+            await turns()
+            assert at.pool.open == 0
+
+    run(main())
+
+
+def test_addresses_do_not_share_connections() -> None:
+    async def main() -> None:
+        async with line() as at:
+            await idle(at, 1)
+            assert at.pool.take("http://127.0.0.1:1") is None
+            assert at.pool.take(at.url) is not None
+
+    run(main())
+
+
+def test_what_has_closed_is_not_taken() -> None:
+    async def main() -> None:
+        async with line() as at:
+            await idle(at, 3)
+            at.engines[2].transport.close()
+            at.engines[0].reset()
+            await turns()
+            assert (at.pool.open, at.pool.idle) == (1, 1)
+            connection = at.pool.take(at.url)
+            assert connection is not None
+            assert not connection.closing
+            assert at.pool.take(at.url) is None
+
+    run(main())
+
+
+def test_a_connection_that_is_just_closing_is_passed_over() -> None:
+    async def main() -> None:
+        async with line() as at:
+            await idle(at, 2)
+            newest = at.pool.take(at.url)
+            assert newest is not None
+            at.pool.freed(newest)
+            newest.abort()  # its end is told in the next turn of the loop
+            other = at.pool.take(at.url)
+            assert other is not None
+            assert other is not newest
+
+    run(main())
+
+
+def test_idle_connections_grow_old_one_by_one() -> None:
+    async def main() -> None:
+        async with line(keep_alive_s=4.0) as at:
+            await idle(at, 1)
+            await asyncio.sleep(2)
+            await idle(at, 1)
+            assert at.pool.idle == 2
+            await asyncio.sleep(2.5)
+            assert at.pool.idle == 1
+            await asyncio.sleep(2)
+            assert at.pool.open == 0
+
+    run(main())
+
+
+def test_a_refused_connection_is_told() -> None:
+    async def main() -> None:
+        async with line() as at:
+            at.network.refuse(*at.address)
+            with pytest.raises(ConnectFailed) as failed:
+                await at.pool.connect(at.url)
+            assert failed.value.kind is FailureKind.CONNECT
+            assert at.pool.open == 0
+
+    run(main())
+
+
+def test_a_connection_that_takes_too_long_is_given_up() -> None:
+    async def connect(at: Line) -> None:
+        with pytest.raises(ConnectFailed, match="2 s") as failed:
+            await at.pool.connect(at.url)
+        assert failed.value.kind is FailureKind.CONNECT
+
+    async def main() -> None:
+        async with line() as at:
+            at.network.hang(*at.address)
+            assert await took(connect(at)) == 2.0
+            assert at.network.open_transports == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_cancelled_connect_leaves_nothing(hangs: bool) -> None:
+    async def main() -> None:
+        async with line() as at:
+            at.network.connect_delay_s = 1.0
+            if hangs:
+                at.network.hang(*at.address)
+            connecting = asyncio.create_task(at.pool.connect(at.url))
+            await asyncio.sleep(0.5)
+            connecting.cancel()
+            await asyncio.sleep(2)
+            assert connecting.cancelled()
+            assert at.pool.open == at.network.open_transports == 0
+
+    run(main())
+
+
+def test_closing_ends_busy_connections_too() -> None:
+    async def main() -> None:
+        async with line() as at:
+            await idle(at, 1)
+            reading, _ = await at.ask()
+            at.pool.close()
+            await turns()
+            assert at.pool.open == at.pool.idle == 0
+            assert not reading.over.is_set()
+
+    run(main())
