@@ -18,6 +18,7 @@ from maitred.core.words import (
     LegPhase,
     Phase,
     PoolSettings,
+    Probed,
     Settings,
     Stop,
     Ticket,
@@ -444,9 +445,11 @@ def test_a_body_larger_than_the_queue_is_fine_where_nobody_waits() -> None:
 def test_the_wait_told_is_what_those_before_will_take() -> None:
     hall = Hall(limited(cap=2, queue_requests_max=9))
     hall.open(p="ab")
-    warm = hall.seat()
+    warm, stuck = hall.seat(), hall.seat()
     hall.now += 8
     hall.finish(warm.ticket)  # one answer takes 8 s, four are served at once
+    hall.now += 500
+    hall.finish(stuck.ticket, Outcome.FAILED_UPSTREAM)  # and what is no answer teaches nothing
     for _ in range(4):
         hall.seat()
     for _ in range(9):
@@ -648,6 +651,20 @@ def test_an_unknown_address_in_a_probe_means_nothing() -> None:
     assert hall.events == before
 
 
+def test_what_is_wrong_with_an_endpoint_is_remembered_until_it_is_well() -> None:
+    hall = Hall()
+    hall.address(p="a")
+    for ok, why in ((False, "it serves another model"), (True, ""), (False, "no answer"), (True, "")):
+        hall.gateway.update(Probed("p/a:1", ok, why=why), hall.now)
+        assert hall.endpoint("p/a:1").why == why
+    moved = [event for event in hall.events if isinstance(event, EndpointMoved)]
+    assert [(event.after, event.why) for event in moved[1:]] == [
+        (READY, ""),
+        (EJECTED, "no answer"),
+        (READY, ""),
+    ]
+
+
 def test_a_correction_moves_the_place_to_where_the_request_went() -> None:
     hall = Hall()
     hall.open(p="abc")
@@ -736,14 +753,14 @@ def test_settings_of_a_pool_bind_that_pool_alone() -> None:
 def test_what_is_over_is_forgotten() -> None:
     hall = Hall(limited(cap=1))
     hall.open(p="a")
-    hall.seat()
     gc.collect()
     before = tickets_alive()
     gc.disable()  # tickets and legs must fall by themselves, no collector needed
     for _ in range(1000):
-        ticket = hall.accept()
+        served, leaves = hall.accept(), hall.accept()
         hall.release()
-        hall.finish(ticket, Outcome.CLIENT_GONE)
+        hall.finish(leaves, Outcome.CLIENT_GONE)
+        hall.finish(served)
         hall.release()
         hall.events.clear()
         hall.tickets.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maitred.core.outcome import RETRY_AFTER_MAX_S, FailureKind, Outcome, Refusal
@@ -81,6 +81,8 @@ def test_labels_are_the_values_journals_and_logs_carry() -> None:
 
 
 @given(st.sampled_from(REPEATED), st.floats(0, RETRY_AFTER_MAX_S))
+@example(Outcome.QUEUE_FULL, 60.0)
+@example(Outcome.QUEUE_FULL, 1.001)
 def test_a_wait_is_announced_in_whole_seconds_never_shorter(outcome: Outcome, wait_s: float) -> None:
     refusal = Refusal(outcome, "later", retry_after_s=wait_s)
     assert refusal.retryable

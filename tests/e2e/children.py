@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from threading import Condition, Thread
@@ -271,10 +271,12 @@ def children_of(pid: int) -> list[int]:
 
 @contextmanager
 def watched(pids: list[int]) -> Iterator[Callable[[], int]]:
-    """Within the context: wait for these processes to end; how many did."""
+    """Within the context: wait for these processes to end; how many did. Whoever did not is then killed."""
     handles = [os.pidfd_open(pid) for pid in pids]
     try:
         yield lambda: sum(bool(select.select([handle], [], [], PATIENCE_S)[0]) for handle in handles)
     finally:
         for handle in handles:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
             os.close(handle)

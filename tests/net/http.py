@@ -12,7 +12,7 @@ Header = tuple[bytes, bytes]
 
 
 class Answer:
-    """One answer. `framing`: "length", "chunked", "close" or "none"; `chunks` as they were framed."""
+    """One answer. `framing`: "length", "chunked", "close" or "none"; `chunks`: the pieces of the body."""
 
     def __init__(self, status: int, version: bytes, headers: list[Header], interim: list[int]) -> None:
         self.status = status
@@ -117,6 +117,8 @@ class Client(asyncio.Protocol):
             await self._body(answer, method)
         except EOFError:
             raise Broken(answer) from None
+        finally:
+            answer.body = b"".join(answer.chunks)
         return answer
 
     async def _head(self, interim: list[int]) -> Answer:
@@ -143,19 +145,20 @@ class Client(asyncio.Protocol):
             answer.framing = "chunked"
             while size := int(await self._until(b"\r\n"), 16):
                 answer.chunks.append(await self._take(size))
-                answer.body += answer.chunks[-1]
                 assert await self._take(2) == b"\r\n"
             assert await self._take(2) == b"\r\n", "trailers"
         elif length:
             answer.framing = "length"
-            while missing := int(length) - len(answer.body):
-                answer.body += await self._some(missing)
+            missing = int(length)
+            while missing:
+                answer.chunks.append(await self._some(missing))
+                missing -= len(answer.chunks[-1])
         else:
             answer.framing = "close"
             await self.closed()
             if self.error is not None:
                 raise EOFError
-            answer.body = await self._take(len(self.received) - self._at)
+            answer.chunks.append(await self._take(len(self.received) - self._at))
 
     async def _until(self, mark: bytes) -> bytes:
         while (end := self.received.find(mark, self._at)) < 0:

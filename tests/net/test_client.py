@@ -109,14 +109,14 @@ def test_what_one_read_brought_is_one_piece() -> None:
 def test_a_connection_carries_one_request_after_the_other() -> None:
     async def main() -> None:
         async with line() as at:
-            connection, _ = await at.connect()
             for raw in (WHOLE, CHUNKED, INTERIM + WHOLE, EMPTY, WHOLE):
-                assert connection.free
+                connection = at.pool.take(at.url)
+                assert (connection is not None) is bool(at.engines)
                 reading, engine = await at.ask(connection)
-                assert not connection.free
+                assert at.pool.idle == 0
                 engine.send(raw)
                 await reading.over.wait()
-                assert connection.reused
+                assert at.pool.idle == 1
             assert len(at.engines) == 1
 
     run(main())
@@ -221,11 +221,10 @@ def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
 def test_a_used_connection_that_dies_unanswered_was_stale() -> None:
     async def main() -> None:
         async with line() as at:
-            connection, _ = await at.connect()
-            reading, engine = await at.ask(connection)
+            reading, engine = await at.ask()
             engine.send(WHOLE)
             await reading.over.wait()
-            reading, engine = await at.ask(connection)
+            reading, engine = await at.ask(at.pool.take(at.url))
             engine.reset()
             await reading.over.wait()
             assert reading.failure is not None

@@ -161,6 +161,8 @@ def test_a_client_that_takes_a_little_is_not_dropped() -> None:
                 client.transport.resume_reading()
                 await turns(1)
             assert len((await reading).body) == 500_011
+            client.send(get(ECHO))
+            assert (await client.answer()).body == b"GET /echo "
 
     run(main())
 

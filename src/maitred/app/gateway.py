@@ -22,7 +22,7 @@ from maitred.control.models import Models
 from maitred.core.events import Hub
 from maitred.core.gateway import Gateway
 from maitred.core.journal import RecordingGateway
-from maitred.core.outcome import Outcome, Refusal
+from maitred.core.outcome import Outcome
 from maitred.core.words import Abilities, Reset
 from maitred.door.house import House
 from maitred.net.client import Patience
@@ -39,8 +39,6 @@ from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
 
 log = logging.getLogger("maitred")
-
-DRAINING = Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
 
 
 class GatewayApp:
@@ -110,7 +108,7 @@ class GatewayApp:
         if self.journeys:
             log.info("draining: %d requests are still running", len(self.journeys))
             await asyncio.wait(self.journeys, timeout=drain.limit_s)
-        cut = self.house.cut_all(DRAINING)
+        cut = self.house.cut_all(Outcome.DRAINING, "the gateway is shutting down")
         if cut:
             log.warning("drain limit of %g s reached: %d answers were cut", drain.limit_s, cut)
             await asyncio.wait(self.journeys, timeout=1.0)

@@ -72,6 +72,9 @@ class EndpointTable:
         """Make the table hold exactly these addresses; yields each with its sign, None for a new one."""
         wanted = {name_of(pool, url): (pool, url) for pool, urls in pools.items() for url in urls}
         for name, endpoint in list(self.by_name.items()):
+            if name in wanted and wanted[name][1] != endpoint.url:  # the same address by another scheme
+                endpoint.url = wanted[name][1]
+                endpoint.incarnation += 1
             yield endpoint, Sign.LISTED if name in wanted else Sign.REMOVED
         for name, (pool, url) in wanted.items():
             if name not in self.by_name:

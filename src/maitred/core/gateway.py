@@ -79,9 +79,7 @@ class Gateway:
         pool, limits = request.pool, self._limits(request.pool)
         if not self._ready(pool):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
-        queue = self._queues.get(pool)
-        if queue is None:
-            queue = self._queues[pool] = PoolQueue()
+        queue = self._queue(pool)
         ticket = Ticket(request, identity, now, now + limits.queue_wait_s)
         if queue.full(request.body_bytes, limits) and (queue.tickets or not self._fits(ticket, limits)):
             raise Refusal(
@@ -111,7 +109,7 @@ class Gateway:
         if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
             real.running += 1
             self._vacate(leg.endpoint, now)
-            leg.endpoint = real
+            leg.endpoint, leg.incarnation = real, real.incarnation
 
     def answered(self, leg: Leg, now: float) -> None:
         """First content of this leg: from here on no other endpoint may answer, so its rivals are dropped."""
@@ -142,7 +140,8 @@ class Gateway:
         delivered = leg.phase is LegPhase.ANSWERED
         ticket = leg.ticket
         self._free(leg, now)
-        if failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
+        known = leg.incarnation == leg.endpoint.incarnation
+        if known and failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
             self._move(leg.endpoint, Sign.SILENT, failure.detail or failure.kind.label, now)
         again = not delivered and self._may_repeat(ticket, leg, failure)
         self._emit(LegFailed(now, leg, failure, again))
@@ -153,7 +152,7 @@ class Gateway:
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.phase = Phase.QUEUED
-            self._queues[ticket.request.pool].push(ticket, front=True)
+            self._queue(ticket.request.pool).push(ticket, front=True)
             self.waiting += 1
         return again
 
@@ -200,6 +199,12 @@ class Gateway:
     def _limits(self, pool: str) -> PoolSettings:
         return self.settings.pools.get(pool, self.settings.default)
 
+    def _queue(self, pool: str) -> PoolQueue:
+        queue = self._queues.get(pool)
+        if queue is None:
+            queue = self._queues[pool] = PoolQueue()
+        return queue
+
     def _fits(self, ticket: Ticket, limits: PoolSettings) -> bool:
         endpoints = self.table.by_pool.get(ticket.request.pool, ())
         return least_loaded(endpoints, ticket, limits.cap) is not None
@@ -209,14 +214,14 @@ class Gateway:
         seated = True
         while seated and queue.tickets:
             seated = False
-            for place, ticket in enumerate(queue.candidates(now)):
+            for place, ticket in enumerate(queue.candidates()):
                 endpoint = least_loaded(endpoints, ticket, cap)
                 if endpoint is not None:
                     queue.remove(ticket)
                     effects.append(self._go(ticket, endpoint, now))
                     seated = True
-                elif place == 0:
-                    queue.head_waits(ticket, now)
+                elif place == 0 and queue.head_has_waited(ticket, now) and self._may_hope(ticket):
+                    break  # the next free place is held for it
         queue.settle()
 
     def _go(self, ticket: Ticket, endpoint: Endpoint, now: float) -> Go:
@@ -259,9 +264,12 @@ class Gateway:
             return False
         if ticket.attempts >= self.settings.attempts_max:
             return False
-        shut = (*ticket.excluded, leg.endpoint.name)
-        others = self.table.by_pool.get(ticket.request.pool, ())
-        return any(e.state is READY and e.name not in shut for e in others)
+        return self._may_hope(ticket, leg.endpoint.name)
+
+    def _may_hope(self, ticket: Ticket, but: str = "") -> bool:
+        """Whether a ready endpoint, full or not, may still have this ticket; `but` this one."""
+        endpoints = self.table.by_pool.get(ticket.request.pool, ())
+        return any(e.state is READY and e.name not in ticket.excluded and e.name != but for e in endpoints)
 
     def _free(self, leg: Leg, now: float) -> None:
         if leg.phase is LegPhase.OVER:

@@ -90,9 +90,10 @@ class RecordingGateway(Gateway):
         return ticket
 
     def release(self, now: float) -> list[Effect]:
-        """See Gateway; calls without an effect change nothing and are not recorded."""
+        """See Gateway; a call while nothing waits changes nothing and is not recorded."""
+        busy = bool(self.waiting or self.outbox)
         effects = super().release(now)
-        if effects:
+        if busy:
             self._record("release", now, [], [_plain(effect) for effect in effects])
         return effects
 

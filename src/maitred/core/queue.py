@@ -24,7 +24,7 @@ class PoolQueue:
 
     `tickets` holds every ticket in order of service. Most are seated at once; only one that had to stay
     gets an entry in `_deadlines`, a heap whose entries die with the ticket's place and are swept out when
-    they outnumber the living. `earliest` is never later than the first deadline of a settled ticket.
+    they outnumber the living. `earliest` is never later than the first deadline of a waiting ticket.
     """
 
     __slots__ = (
@@ -60,6 +60,7 @@ class PoolQueue:
         self.tickets[id(ticket)] = ticket
         self._fresh.append(ticket)
         self.body_bytes += ticket.request.body_bytes
+        self.earliest = min(self.earliest, ticket.queue_deadline)
         if front:
             self.tickets.move_to_end(id(ticket), last=False)
 
@@ -80,17 +81,15 @@ class PoolQueue:
         if self.tickets.pop(id(ticket), None) is not None:
             self.body_bytes -= ticket.request.body_bytes
 
-    def candidates(self, now: float) -> list[Ticket]:
-        """Tickets that may be seated now, in order: the head, then a few behind it while it may be passed."""
-        first = list(islice(self.tickets.values(), 1 + LOOK_PAST))
-        if first and first[0] is self._blocked and now - self._blocked_at > HOLD_AFTER_S:
-            del first[1:]
-        return first
+    def candidates(self) -> list[Ticket]:
+        """Tickets that may be seated now, in order: the head and a few behind it."""
+        return list(islice(self.tickets.values(), 1 + LOOK_PAST))
 
-    def head_waits(self, head: Ticket, now: float) -> None:
-        """The head fitted nowhere: its patience runs from the first time."""
+    def head_has_waited(self, head: Ticket, now: float) -> bool:
+        """The head fits nowhere: whether it has been passed over for long enough since the first time."""
         if head is not self._blocked:
             self._blocked, self._blocked_at = head, now
+        return now - self._blocked_at > HOLD_AFTER_S
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""

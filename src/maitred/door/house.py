@@ -131,14 +131,14 @@ class House:
         """A stream came from the model's thinking to its answer: the observers are told."""
         self._emit(AnswerBegan(self.clock(), leg))
 
-    def cut_all(self, refusal: Refusal) -> int:
+    def cut_all(self, outcome: Outcome, message: str) -> int:
         """End everything that waits or runs, with this word to its clients; how many there were."""
         calls, waiters = list(self.running.values()), list(self._waiters.values())
         for call in calls:
-            call.cut(refusal)
+            call.cut(Refusal(outcome, message))
         for waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(refusal)
+                waiter.set_exception(Refusal(outcome, message))
         return len(calls) + len(waiters)
 
     # -- the pump ---------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Ord
     request = Request(request_id, api, route.name, route.pool, asked.stream, len(body), asked.sequences)
     fields, forwarded = head.fields, b""
     for name in FORWARDED:
-        if name in fields:
+        if name in fields and name not in fields.get(b"connection", b"").lower():
             forwarded += b"%b: %b\r\n" % (name, fields[name])
     parts: list[bytes | memoryview] = [body]
     if hides_usage or route.served_as is not None:

@@ -150,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._lose(FailureKind.BAD_RESPONSE, f"not HTTP: {error}")
             return
         self.deadline = self._sweep.now + self._idle_s

@@ -175,6 +175,7 @@ class HttpExchange:
 
     def abort(self) -> None:
         """Break the connection, so that nobody takes what was sent for a whole answer."""
+        self.on_gone = None  # it is not the client who leaves
         self._line.transport.abort()
 
     def lost(self) -> None:

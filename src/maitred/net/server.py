@@ -3,7 +3,7 @@
 Requests are handed to a `Site` whole, one at a time, as an `HttpExchange`; pipelined ones wait their turn.
 Whatever two readers could understand differently (lengths, encodings, line ends, hosts) is refused and the
 connection closed, so that a request cannot be smuggled past the gateway inside another. llhttp in strict
-mode refuses most of it; `_check_framing` adds what it lets pass.
+mode refuses most of it; `_check_head` adds what it lets pass.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 import httptools
 from msgspec import Struct
@@ -269,16 +269,14 @@ class ServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head is over: enough to refuse, or to ask for the body."""
         self._head_over = True
+        head = self._head = self._read_head()
+        self._check_head(head)
         try:
-            head = self._head = self._read_head()
-            if head.length is not None and head.length > self._limits.body_bytes_max:
-                raise Refusal(Outcome.BODY_TOO_LARGE, self._too_large())
             self._site.check(head)
         except Refusal as refusal:
-            self._refusal = refusal
-            seen = self._head
-            if seen is None or seen.method == "CONNECT" or seen.expects_body(DISCARD_BYTES_MAX):
+            if head.method == "CONNECT" or head.expects_body(DISCARD_BYTES_MAX):
                 self._stop(refusal)
+            self._refusal = refusal
             return
         expect = head.fields.get(b"expect")
         if expect and expect.lower() == b"100-continue" and self._current is None and not self._pending:
@@ -306,32 +304,35 @@ class ServerConnection(asyncio.Protocol):
         self._begin()
 
     def _read_head(self) -> RequestHead:
-        version, fields = self._parser.get_http_version(), dict(self._headers)
-        if len(self._headers) > self._limits.headers_max:
-            raise Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {self._limits.headers_max} headers")
-        if version != "1.1" or b"transfer-encoding" in fields or len(fields) < len(self._headers):
-            _check_framing(version, fields, self._headers)
-        elif b"host" not in fields:
-            raise Refusal(Outcome.BAD_REQUEST, ONE_HOST)
-        length = fields.get(b"content-length", b"0")
-        try:
-            target = self._url.decode("ascii")
-        except UnicodeDecodeError:
-            raise Refusal(Outcome.BAD_REQUEST, "the request target is not ASCII") from None
+        fields = dict(self._headers)
+        chunked = b"transfer-encoding" in fields
         return RequestHead(
             self._parser.get_method().decode("ascii"),
-            target.partition("?")[0],
+            self._url.partition(b"?")[0].decode("latin-1"),
             fields,
-            version == "1.1",
-            None if b"transfer-encoding" in fields else int(length),
+            self._parser.get_http_version() == "1.1",
+            None if chunked else int(fields.get(b"content-length", b"0")),
         )
+
+    def _check_head(self, head: RequestHead) -> None:
+        """Refuse a head that is too large, or that another reader might understand differently."""
+        fields, limits = head.fields, self._limits
+        if not head.http11 or head.length is None or len(fields) < len(self._headers):
+            if (problem := _ambiguity(self._parser.get_http_version(), fields, self._headers)) is not None:
+                self._stop(Refusal(Outcome.BAD_REQUEST, problem))
+        elif b"host" not in fields:
+            self._stop(Refusal(Outcome.BAD_REQUEST, ONE_HOST))
+        if len(self._headers) > limits.headers_max:
+            self._stop(Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {limits.headers_max} headers"))
+        if head.length is not None and head.length > limits.body_bytes_max:
+            self._stop(Refusal(Outcome.BODY_TOO_LARGE, self._too_large()))
 
     def _break(self, refusal: Refusal) -> None:
         """Nothing more is understood on this connection; the first reason is the one to tell."""
         if self._broken is None:
             self._broken = refusal
 
-    def _stop(self, refusal: Refusal) -> None:
+    def _stop(self, refusal: Refusal) -> NoReturn:
         """Refuse and read no further: raising makes the parser stop where it is."""
         self._break(refusal)
         raise ValueError(refusal.message)
@@ -340,16 +341,15 @@ class ServerConnection(asyncio.Protocol):
         return f"the body is larger than {self._limits.body_bytes_max} bytes"
 
 
-def _check_framing(version: str, fields: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> None:
-    """Refuse what llhttp accepts and another reader might understand differently."""
+def _ambiguity(version: str, fields: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> str | None:
+    """What llhttp accepts of an unusual head and another reader might understand differently."""
     if version not in ("1.1", "1.0"):
-        raise Refusal(Outcome.BAD_REQUEST, "only HTTP/1.0 and HTTP/1.1 are spoken here")
+        return "only HTTP/1.0 and HTTP/1.1 are spoken here"
     coding = fields.get(b"transfer-encoding")
     if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
-        raise Refusal(Outcome.BAD_REQUEST, "the only transfer coding understood is chunked")
+        return "the only transfer coding understood is chunked"
     hosts = sum(name == b"host" for name, _ in headers)
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
-        raise Refusal(Outcome.BAD_REQUEST, ONE_HOST)
+    return ONE_HOST if hosts > 1 or (hosts == 0 and version == "1.1") else None
 
 
 def factory(site: Site, sweep: Sweep, limits: HttpLimits) -> Callable[[], ServerConnection]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from maitred.core.outcome import FailureKind
+from maitred.core.outcome import FailureKind, Refusal
 from maitred.core.words import Failure, Leg
 from maitred.door.house import House
 from maitred.door.read import Order
@@ -34,7 +35,7 @@ class Single(Struct, frozen=True):
         leg = legs[0]
         idle = self.pool.take(leg.endpoint.url)
         while True:
-            connection = idle or await self._connect(leg)
+            connection = idle or await self._connect(house, leg)
             relay = Relay(house, order, leg, exchange, connection, self.hold)
             exchange.flow = relay
             house.running[leg.number] = relay
@@ -51,11 +52,34 @@ class Single(Struct, frozen=True):
                 del house.running[leg.number]
                 relay.drop()
 
-    async def _connect(self, leg: Leg) -> ClientConnection:
+    async def _connect(self, house: House, leg: Leg) -> ClientConnection:
+        connecting = house.running[leg.number] = _Connecting(house)
         try:
             return await self.pool.connect(leg.endpoint.url)
         except ConnectFailed as failed:
             raise UpstreamFailed(leg, Failure(failed.kind, detail=failed.detail)) from None
+        except asyncio.CancelledError:
+            if connecting.refusal is None:
+                raise
+            raise connecting.refusal from None
+        finally:
+            del house.running[leg.number]
+
+
+class _Connecting:
+    """Call of a leg whose connection is not there yet."""
+
+    def __init__(self, house: House) -> None:
+        self.refusal: Refusal | None = None
+        self._task = asyncio.current_task(house.loop)
+
+    def drop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def cut(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        self.drop()
 
 
 def upstream_head(order: Order, host: bytes) -> bytes:

@@ -51,6 +51,8 @@ class Front:
         methods: Sequence[str] | None = METHODS.get(path)
         if methods is None and path.startswith(MODELS + "/"):
             methods = READ
+        if head.method == "CONNECT":
+            raise Refusal(Outcome.METHOD_NOT_ALLOWED, "nobody is connected through here")
         if methods is None:
             raise Refusal(Outcome.PATH_NOT_FOUND, "there is nothing at this path")
         if head.method not in methods:

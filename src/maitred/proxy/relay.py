@@ -153,7 +153,8 @@ class Relay:
             return
         if self._stage is STREAMING:
             self._break_off(refusal.outcome, refusal.message)
-        self.over.set_exception(refusal)
+        if not self.over.done():
+            self.over.set_exception(refusal)
         self._close()
 
     # -- holding ----------------------------------------------------------------------------------
@@ -229,7 +230,9 @@ class Relay:
         self._finish(failure, usage)
 
     def _finish(self, failure: Failure | None, usage: Usage | None) -> None:
-        if failure is not None:
+        if self.over.done():  # cancelled a moment ago: the client left
+            pass
+        elif failure is not None:
             self.over.set_exception(UpstreamFailed(self._leg, failure, usage))
         else:
             refused = self._head.status != 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -42,7 +43,7 @@ class _Delta(Struct):
     reasoning_content: str | None = None
     refusal: str | None = None
     tool_calls: list[Raw] | None = None
-    function_call: Raw | None = None
+    function_call: Any = None
 
 
 class _Choice(Struct):
@@ -54,12 +55,12 @@ class _Choice(Struct):
 class _Chunk(Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: Raw | None = None
+    error: Any = None
 
 
 class _Whole(Struct):
     usage: _Usage | None = None
-    error: Raw | None = None
+    error: Any = None
 
 
 _chunk = msgspec.json.Decoder(_Chunk).decode

@@ -1,0 +1,218 @@
+"""Judging answers as a relay does: held until content, then counted, then judged at their end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maitred.core.outcome import FailureKind
+from maitred.core.words import Usage
+from maitred.wire.judge import Judge, StreamJudge, WholeJudge
+from maitred.wire.sse import Event
+from tests.wire.streams import CUTS, STREAMS, captured, cut, reference, sse
+
+ROLE = b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
+TOKEN = b'{"choices":[{"index":0,"delta":{"content":"x"}}]}'
+THOUGHT = b'{"choices":[{"index":0,"delta":{"reasoning":"\\"content\\":\\"x\\""}}]}'
+STOP = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
+STOP_1 = b'{"choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}'
+COUNTS = b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}'
+FAULT = b'{"error":{"message":"out of memory","code":500}}'
+DONE = b"[DONE]"
+USAGE = Usage(9, 0, 4)
+Verdict = tuple[FailureKind | None, Usage | None]
+
+
+def judged(judge: Judge, pieces: list[bytes]) -> tuple[bool, Verdict]:
+    """Whether the answer was committed, and how it ended; asked as the relay asks."""
+    held = b""
+    for number, piece in enumerate(pieces, 1):
+        if held is None:
+            judge.note(piece)
+            continue
+        held += piece
+        failure = judge.look(piece if judge.streamed else held, complete=number == len(pieces))
+        if failure is not None:
+            return False, (failure.kind, None)
+        if judge.begun:
+            judge.begin(held)
+            held = None
+    failure, usage = judge.end()
+    return held is None, (failure.kind if failure else None, usage)
+
+
+def stream(*payloads: bytes, sequences: int = 1, places: tuple[int, ...] = ()) -> tuple[bool, Verdict]:
+    return judged(StreamJudge(sequences), cut(sse(*payloads), places) or [b""])
+
+
+# -- streams ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("vllm_chat_stream", Usage(34, 32, 12)),
+        ("vllm_chat_stream_continuous_usage", Usage(34, 32, 6)),
+        ("vllm_completions_stream", Usage(5, 0, 8)),
+        ("llamacpp_chat_stream", Usage(34, 33, 16)),
+        ("llamacpp_completions_stream", Usage(5, 4, 8)),
+    ],
+)
+def test_real_streams_end_well_wherever_they_are_cut(name: str, usage: Usage) -> None:
+    body = captured(name)
+    for at in range(len(body)):
+        assert judged(StreamJudge(1), cut(body, [at])) == (True, (None, usage))
+    assert judged(StreamJudge(1), [body[at : at + 1] for at in range(len(body))]) == (True, (None, usage))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_real_streams_broken_off_are_never_passed_off_as_whole(name: str) -> None:
+    body = captured(name)
+    finish = b'"finish_reason":"'
+    for at in range(1, len(body)):
+        events = reference(body[:at])
+        whole = any(event.data == DONE or finish in event.data for event in events)
+        committed, (failure, _) = judged(StreamJudge(1), cut(body[:at], [at // 2]))
+        assert failure is (None if whole else FailureKind.TRUNCATED)
+        assert committed is any(has_content(event) for event in events)
+
+
+def has_content(event: Event) -> bool:
+    data = event.data
+    return any(mark in data for mark in (b'"content":', b'"text":')) and not any(
+        nothing in data for nothing in (b'"content":""', b'"content":null')
+    )
+
+
+@pytest.mark.parametrize(
+    ("payloads", "verdict"),
+    [
+        ((ROLE, TOKEN, STOP, DONE), (None, Usage(output_tokens=3, exact=False))),
+        ((ROLE, TOKEN, STOP, COUNTS, DONE), (None, USAGE)),
+        ((ROLE, TOKEN, STOP, COUNTS), (None, USAGE)),
+        ((TOKEN, DONE), (None, Usage(output_tokens=1, exact=False))),
+        ((ROLE, TOKEN), (FailureKind.TRUNCATED, Usage(output_tokens=1, exact=False))),
+        ((ROLE, TOKEN, COUNTS), (FailureKind.TRUNCATED, USAGE)),
+        ((ROLE, TOKEN, FAULT), (FailureKind.ERROR_EVENT, Usage(output_tokens=2, exact=False))),
+        ((ROLE, TOKEN, FAULT, DONE), (FailureKind.ERROR_EVENT, Usage(output_tokens=3, exact=False))),
+        ((ROLE, b"{not json}", TOKEN, STOP, DONE), (None, Usage(output_tokens=4, exact=False))),
+    ],
+)
+@given(places=CUTS)
+def test_how_committed_streams_end(payloads: tuple[bytes, ...], verdict: Verdict, places: list[int]) -> None:
+    assert stream(*payloads, places=tuple(places)) == (True, verdict)
+
+
+@pytest.mark.parametrize(
+    ("payloads", "kind"),
+    [
+        ((), FailureKind.TRUNCATED),
+        ((ROLE,), FailureKind.TRUNCATED),
+        ((ROLE, COUNTS), FailureKind.TRUNCATED),
+        ((FAULT,), FailureKind.ERROR_EVENT),
+        ((ROLE, FAULT), FailureKind.ERROR_EVENT),
+        ((ROLE, FAULT, TOKEN, STOP, DONE), FailureKind.ERROR_EVENT),
+    ],
+)
+@given(places=CUTS)
+def test_what_fails_before_content_is_never_committed(
+    payloads: tuple[bytes, ...], kind: FailureKind, places: list[int]
+) -> None:
+    assert stream(*payloads, places=tuple(places)) == (False, (kind, None))
+
+
+def test_an_error_event_by_name() -> None:
+    body = sse(ROLE) + b"event: error\n" + sse(b'{"type":"overloaded"}')
+    assert judged(StreamJudge(1), [body]) == (False, (FailureKind.ERROR_EVENT, None))
+    body = sse(ROLE, TOKEN) + b"event: error\n" + sse(b'{"type":"overloaded"}')
+    assert judged(StreamJudge(1), cut(body, [len(sse(ROLE, TOKEN))]))[1][0] is FailureKind.ERROR_EVENT
+
+
+@pytest.mark.parametrize("sequences", [2, 5])
+def test_of_several_answers_one_may_finish_before_the_others(sequences: int) -> None:
+    for payloads, kind in (
+        ((TOKEN, STOP), FailureKind.TRUNCATED),
+        ((TOKEN, STOP, STOP_1), FailureKind.TRUNCATED),
+        ((TOKEN, STOP, COUNTS), FailureKind.TRUNCATED),
+        ((TOKEN, STOP, STOP_1, DONE), None),
+    ):
+        committed, (failure, _) = stream(*payloads, sequences=sequences)
+        assert (committed, failure) == (True, kind)
+
+
+def test_nothing_is_held_longer_than_to_the_first_content() -> None:
+    judge = StreamJudge(1)
+    for payload, begun in ((ROLE, False), (ROLE, False), (TOKEN, True)):
+        assert judge.look(sse(payload), complete=False) is None
+        assert judge.begun is begun
+    assert (judge.streamed, judge.reasoning) == (True, False)
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_tokens_are_counted_by_events(newline: bytes) -> None:
+    judge = StreamJudge(1)
+    assert judge.note(b"too early") == 0
+    judge.begin(sse(ROLE, TOKEN, newline=newline))
+    told = [judge.note(piece) for piece in cut(sse(*[TOKEN] * 40, newline=newline), range(0, 3000, 17))]
+    assert told == sorted(told)
+    assert told[-1] == 41
+
+
+def test_an_answer_never_committed_has_no_end() -> None:
+    judge = StreamJudge(1)
+    judge.look(sse(ROLE), complete=False)
+    assert judge.end() == (None, None)
+
+
+@pytest.mark.parametrize("answer", [TOKEN, b'{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}'])
+def test_a_stream_that_begins_with_thinking_comes_to_its_answer(answer: bytes) -> None:
+    judge = StreamJudge(1)
+    assert judge.look(sse(ROLE, THOUGHT), complete=False) is None
+    assert (judge.begun, judge.reasoning) == (True, True)
+    judge.begin(sse(ROLE, THOUGHT))
+    for payload, reasoning in ((THOUGHT, True), (ROLE, True), (answer, False), (THOUGHT, False)):
+        judge.note(sse(payload))
+        assert judge.reasoning is reasoning
+
+
+# -- whole answers ----------------------------------------------------------------------------------
+
+ANSWERS = [("vllm_chat_n2", Usage(34, 32, 8)), ("llamacpp_chat_n2", Usage(34, 33, 4))]
+REFUSALS = ["vllm_err_unknown_model", "llamacpp_err_bad_type"]
+
+
+@pytest.mark.parametrize(("name", "usage"), ANSWERS)
+@given(places=CUTS)
+def test_real_answers(name: str, usage: Usage, places: list[int]) -> None:
+    assert judged(WholeJudge(refused=False), cut(captured(name), places)) == (True, (None, usage))
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_an_error_object_is_a_failure_unless_one_was_announced(name: str) -> None:
+    body = captured(name)
+    assert judged(WholeJudge(refused=False), [body]) == (False, (FailureKind.ERROR_EVENT, None))
+    assert judged(WholeJudge(refused=True), [body]) == (True, (None, None))
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"<html>", b'{"choices":['])
+def test_what_cannot_be_read_is_passed_on(body: bytes) -> None:
+    assert judged(WholeJudge(refused=False), [body]) == (True, (None, None))
+
+
+def test_a_plain_answer_is_not_judged_before_it_is_whole() -> None:
+    judge = WholeJudge(refused=False)
+    assert judge.look(b'{"error":', complete=False) is None
+    assert (judge.begun, judge.reasoning, judge.streamed) == (False, False, False)
+
+
+@pytest.mark.parametrize(("name", "usage"), ANSWERS)
+@given(held_bytes=st.integers(0, 1200), places=CUTS)
+def test_of_an_answer_too_large_to_hold_usage_is_found_at_the_end(
+    name: str, usage: Usage, held_bytes: int, places: list[int]
+) -> None:
+    body = captured(name)
+    judge = WholeJudge(refused=False)
+    judge.begin(b" " * 100_000 + body[:held_bytes])
+    assert [judge.note(piece) for piece in cut(body[held_bytes:], places)][:1] in ([], [0])
+    assert judge.end() == (None, usage)

@@ -1,0 +1,172 @@
+"""Undoing edits in answers: the usage event goes, the name comes back, every other byte stays."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maitred.wire.answers import is_usage_only
+from maitred.wire.sse import EVENT_BYTES_MAX
+from maitred.wire.undo import Undo
+from tests.wire.streams import CUTS, captured, cut, reference, sse
+
+USAGE_EVENT = re.compile(rb'data: \{[^\n]*"choices":\[\],[^\n]*\n\n')
+COUNTS = b'{"id":"c","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}'
+ALIAS, SERVED = "default", "smollm2"
+
+
+def undone(pieces: list[bytes], served_as: str | None = None, *, hides_usage: bool = True) -> bytes:
+    """What leaves, asked for as the relay asks: whole reads pass where they may."""
+    undo = Undo(hides_usage=hides_usage, served_as=served_as, name=ALIAS)
+    out = [piece if undo.passes(piece) else undo.feed(piece) for piece in pieces]
+    return b"".join(out) + undo.flush()
+
+
+@pytest.mark.parametrize(
+    ("name", "events"),
+    [
+        ("vllm_chat_stream", 1),
+        ("vllm_chat_stream_continuous_usage", 1),
+        ("vllm_completions_stream", 1),
+        ("llamacpp_chat_stream", 1),
+        ("llamacpp_completions_stream", 0),  # usage comes with the finish reason, and that must stay
+    ],
+)
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_the_usage_event_goes_wherever_a_real_stream_is_cut(name: str, events: int, newline: bytes) -> None:
+    body = captured(name)
+    expected, count = USAGE_EVENT.subn(b"", body)
+    assert count == events
+    body, expected = body.replace(b"\n", newline), expected.replace(b"\n", newline)
+    for at in range(len(body)):
+        assert undone(cut(body, [at])) == expected
+    assert undone([body[at : at + 1] for at in range(len(body))]) == expected
+
+
+PAYLOADS = st.sampled_from(
+    [
+        COUNTS,
+        COUNTS.replace(b":", b": "),
+        b'{"usage":{"prompt_tokens":1}}',
+        b'{"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":1}}',
+        b'{"choices":[],"usage":null}',
+        b'{"choices":[{"delta":{"content":"\\"usage\\": none"}}]}',
+        b'"usage"',
+        b'{"usage"',
+        b"[DONE]",
+    ]
+)
+BLOCKS = st.one_of(
+    PAYLOADS.map(b"data: %b".__mod__),
+    PAYLOADS.map(b"event: x\ndata:%b".__mod__),
+    st.sampled_from([b': "usage"', b": ping", b"", b"id: 7\nretry: 1"]),
+)
+
+
+@st.composite
+def hideable(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """A stream, and the same without its usage events; both may end unfinished."""
+    newlines = st.sampled_from(draw(st.sampled_from([[b"\n"], [b"\r\n"], [b"\n", b"\r\n"], [b"\r"]])))
+    stream = shown = b""
+    for block in draw(st.lists(BLOCKS, max_size=8)):
+        whole = (block + b"\n\n" if block else b"\n").replace(b"\n", draw(newlines))
+        stream += whole
+        if not any(is_usage_only(event.data) for event in reference(whole)):
+            shown += whole
+    ending = b":" + draw(st.sampled_from([b"", b"\ndata: " + COUNTS, b'"usage"']))
+    return stream + ending, shown + ending
+
+
+@given(hideable(), CUTS)
+def test_usage_events_go_and_nothing_else_wherever_a_stream_is_cut(
+    streams: tuple[bytes, bytes], places: list[int]
+) -> None:
+    stream, shown = streams
+    assert undone(cut(stream, places)) == shown
+
+
+def test_every_usage_event_goes() -> None:
+    token = sse(b'{"choices":[{"index":1,"delta":{"content":"x"}}]}')
+    stream = token + sse(COUNTS) + token + sse(COUNTS, b"[DONE]")
+    assert undone([stream]) == token + token + sse(b"[DONE]")
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_whole_events_are_never_held_back(newline: bytes) -> None:
+    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    for payload in (b'{"choices":[{"delta":{"content":"x"}}]}', b'{"choices":[],"usage":null}', b"[DONE]"):
+        whole = sse(payload, newline=newline)
+        assert undo.feed(whole) == whole
+    assert undo.feed(sse(COUNTS, newline=newline)) == b""
+    assert undo.flush() == b""
+
+
+def test_reads_of_whole_events_pass_as_they_are() -> None:
+    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    assert undo.passes(sse(b"x"))
+    assert not undo.passes(sse(COUNTS))
+    assert not undo.passes(b"data: x")
+    assert undo.feed(b'data: {"choices":[],"us') == b""
+    assert not undo.passes(b'age":{}}\n\n')  # it may be the rest of one
+
+
+def test_what_was_held_back_leaves_at_the_end() -> None:
+    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    assert undo.feed(sse(b"x") + b"data: unfini") == sse(b"x")
+    assert undo.flush() == b"data: unfini"
+    assert undo.flush() == b""
+
+
+def test_an_event_too_large_is_no_usage_event_and_not_kept() -> None:
+    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    piece = b"data: " + b"x" * 1_000_000
+    passed = b""
+    for fed in range(1, 9):
+        passed += undo.feed(piece)
+        assert len(piece) * fed - len(passed) <= EVENT_BYTES_MAX
+    assert passed + undo.feed(b"\n\n" + sse(COUNTS)) + undo.flush() == piece * 8 + b"\n\n"
+
+
+# -- the name ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hides_usage", [False, True])
+@pytest.mark.parametrize("name", ["vllm_chat_stream", "vllm_completions_stream"])
+def test_the_name_comes_back_and_the_usage_event_goes(name: str, hides_usage: bool) -> None:
+    body = captured(name)
+    expected = body.replace(b'"model":"smollm2"', b'"model":"default"')
+    if hides_usage:
+        expected = USAGE_EVENT.sub(b"", expected)
+    assert expected.count(b'"default"') == body.count(b'"smollm2"') - hides_usage
+    for at in range(len(body)):
+        assert undone(cut(body, [at]), SERVED, hides_usage=hides_usage) == expected
+
+
+def test_the_name_comes_back_in_what_was_held_to_the_end() -> None:
+    body = b'data: {"model":"smollm2","choices":[]}'
+    for at in range(len(body)):
+        assert undone(cut(body, [at]), SERVED) == body.replace(b"smollm2", b"default")
+
+
+@pytest.mark.parametrize("served_as", [None, SERVED])
+@given(places=CUTS)
+def test_usage_asked_for_stays(served_as: str | None, places: list[int]) -> None:
+    body = captured("vllm_chat_stream")
+    expected = body if served_as is None else body.replace(b'"smollm2"', b'"default"')
+    assert undone(cut(body, places), served_as, hides_usage=False) == expected
+
+
+def test_with_nothing_to_undo_everything_passes() -> None:
+    undo = Undo(hides_usage=False, served_as=None, name=ALIAS)
+    for piece in (sse(COUNTS), b"data: x", b""):
+        assert undo.passes(piece)
+        assert undo.feed(piece) == piece
+    assert undo.flush() == b""
+
+
+def test_with_a_name_to_put_back_nothing_passes_unread() -> None:
+    undo = Undo(hides_usage=False, served_as=SERVED, name=ALIAS)
+    assert not undo.passes(sse(b'{"model":"smollm2"}'))
