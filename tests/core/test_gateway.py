@@ -515,6 +515,22 @@ def test_no_room_is_held_for_a_head_that_no_ready_endpoint_may_have() -> None:
     assert hall.seated() == [newcomer]
 
 
+def test_the_patience_of_a_head_that_was_seated_begins_anew() -> None:
+    hall = Hall(Settings(default=PoolSettings(cap=2), attempts_max=3))
+    hall.open(p="abc")
+    legs = [hall.seat() for _ in range(6)]
+    head = legs[0].ticket
+    assert hall.fail(legs[0])
+    assert hall.release() == []
+    hall.now += 1
+    hall.finish(legs[1].ticket)
+    assert hall.seated() == [head]
+    hall.now += 10
+    assert hall.fail(head.legs[0])
+    newcomer = hall.accept()
+    assert hall.seated() == [newcomer]
+
+
 def test_waiting_in_one_pool_never_blocks_another() -> None:
     hall = Hall(Settings(pools={"p": PoolSettings(cap=1, queue_requests_max=1)}))
     hall.open(p="a", q="b")
@@ -759,6 +775,7 @@ def test_what_is_over_is_forgotten() -> None:
     for _ in range(1000):
         served, leaves = hall.accept(), hall.accept()
         hall.release()
+        assert served.phase is Phase.DISPATCHED
         hall.finish(leaves, Outcome.CLIENT_GONE)
         hall.finish(served)
         hall.release()

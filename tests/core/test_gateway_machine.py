@@ -233,8 +233,9 @@ class Shell(RuleBasedStateMachine):
                 continue
             if known is None or known[0] is not head:
                 known = self.blocked[pool] = (head, self.now)
-            patient = self.now - known[1] <= PATIENCE_S
-            for ticket in order[: WINDOW if patient else 1]:
+            hopes = any(endpoint.name not in head.excluded for endpoint in self.ready(pool))
+            holds = hopes and self.now - known[1] > PATIENCE_S
+            for ticket in order[: 1 if holds else WINDOW]:
                 assert not self.fits(ticket)
 
     # -- promises ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One pool's queue: order, bounds, deadlines, and whom a blocked head lets pass."""
+"""One pool's queue: order, bounds and deadlines."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_first_come_first_served_and_a_retry_before_all() -> None:
     queue.push(first)
     queue.push(second)
     queue.push(again, front=True)
-    assert queue.candidates(0.0) == [again, first, second]
+    assert queue.candidates() == [again, first, second]
     queue.remove(first)
-    assert queue.candidates(0.0) == [again, second]
+    assert queue.candidates() == [again, second]
 
 
 def test_requests_are_bounded() -> None:
@@ -60,27 +60,13 @@ def test_a_removed_ticket_gives_back_its_bytes_once() -> None:
     assert (length(queue), queue.body_bytes) == (1, 5)
 
 
-def test_a_blocked_head_lets_eight_pass_for_two_seconds() -> None:
+def test_the_head_and_eight_behind_it_are_looked_at() -> None:
     queue, waiting = PoolQueue(), [ticket() for _ in range(12)]
     for each in waiting:
         queue.push(each)
-    assert queue.candidates(10.0) == waiting[:9]
-    queue.head_waits(waiting[0], 10.0)
-    queue.head_waits(waiting[0], 11.0)  # patience runs from the first time
-    assert queue.candidates(12.0) == waiting[:9]
-    assert queue.candidates(12.001) == waiting[:1]
+    assert queue.candidates() == waiting[:9]
     queue.remove(waiting[0])
-    assert queue.candidates(12.001) == waiting[1:10]
-
-
-def test_a_head_that_went_and_came_back_is_patient_again() -> None:
-    queue, head, other = PoolQueue(), ticket(), ticket()
-    queue.push(head)
-    queue.head_waits(head, 0.0)
-    queue.remove(head)
-    queue.push(other)
-    queue.push(head, front=True)
-    assert queue.candidates(10.0) == [head, other]
+    assert queue.candidates() == waiting[1:10]
 
 
 Steps = list[tuple[str, int, int]]

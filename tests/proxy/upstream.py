@@ -64,6 +64,10 @@ class Menu:
         self.asked: list[Asked] = []
         self._news = asyncio.Event()
 
+    def set(self, *plans: Plan) -> None:
+        """From now on serve these."""
+        self.plans = deque(plans)
+
     def next(self) -> Plan:
         """The plan for the POST that has just come."""
         return self.plans.popleft() if len(self.plans) > 1 else self.plans[0]

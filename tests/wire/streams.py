@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -53,7 +54,7 @@ def sse(*payloads: bytes, newline: bytes = b"\n") -> bytes:
 def cut(stream: bytes, places: Iterable[int]) -> list[bytes]:
     """The stream in pieces; a place beyond its end counts from the beginning again."""
     at = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
-    return [stream[start:end] for start, end in zip(at, at[1:], strict=False)]
+    return [stream[start:end] for start, end in pairwise(at)]
 
 
 CUTS = st.lists(st.integers(0, 5000), max_size=12)

@@ -26,9 +26,9 @@ Verdict = tuple[FailureKind | None, Usage | None]
 
 def judged(judge: Judge, pieces: list[bytes]) -> tuple[bool, Verdict]:
     """Whether the answer was committed, and how it ended; asked as the relay asks."""
-    held = b""
+    held, committed = b"", False
     for number, piece in enumerate(pieces, 1):
-        if held is None:
+        if committed:
             judge.note(piece)
             continue
         held += piece
@@ -37,9 +37,9 @@ def judged(judge: Judge, pieces: list[bytes]) -> tuple[bool, Verdict]:
             return False, (failure.kind, None)
         if judge.begun:
             judge.begin(held)
-            held = None
+            committed = True
     failure, usage = judge.end()
-    return held is None, (failure.kind if failure else None, usage)
+    return committed, (failure.kind if failure else None, usage)
 
 
 def stream(*payloads: bytes, sequences: int = 1, places: tuple[int, ...] = ()) -> tuple[bool, Verdict]:

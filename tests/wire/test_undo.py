@@ -18,11 +18,19 @@ COUNTS = b'{"id":"c","choices":[],"usage":{"prompt_tokens":9,"completion_tokens"
 ALIAS, SERVED = "default", "smollm2"
 
 
+def undoing(served_as: str | None = None, *, hides_usage: bool = True, streamed: bool = True) -> Undo:
+    return Undo(streamed=streamed, hides_usage=hides_usage, served_as=served_as, name=ALIAS)
+
+
+def fed(undo: Undo, piece: bytes) -> bytes:
+    """What leaves of one read, asked for as the relay asks: it passes unread where it may."""
+    return piece if undo.passes(piece) else undo.feed(piece)
+
+
 def undone(pieces: list[bytes], served_as: str | None = None, *, hides_usage: bool = True) -> bytes:
-    """What leaves, asked for as the relay asks: whole reads pass where they may."""
-    undo = Undo(hides_usage=hides_usage, served_as=served_as, name=ALIAS)
-    out = [piece if undo.passes(piece) else undo.feed(piece) for piece in pieces]
-    return b"".join(out) + undo.flush()
+    """What leaves of a whole stream."""
+    undo = undoing(served_as, hides_usage=hides_usage)
+    return b"".join([fed(undo, piece) for piece in pieces]) + undo.flush()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,7 @@ PAYLOADS = st.sampled_from(
 BLOCKS = st.one_of(
     PAYLOADS.map(b"data: %b".__mod__),
     PAYLOADS.map(b"event: x\ndata:%b".__mod__),
-    st.sampled_from([b': "usage"', b": ping", b"", b"id: 7\nretry: 1"]),
+    st.sampled_from([b': "usage"', b": ping", b"id: 7\nretry: 1"]),
 )
 
 
@@ -72,7 +80,7 @@ def hideable(draw: st.DrawFn) -> tuple[bytes, bytes]:
     newlines = st.sampled_from(draw(st.sampled_from([[b"\n"], [b"\r\n"], [b"\n", b"\r\n"], [b"\r"]])))
     stream = shown = b""
     for block in draw(st.lists(BLOCKS, max_size=8)):
-        whole = (block + b"\n\n" if block else b"\n").replace(b"\n", draw(newlines))
+        whole = (block + b"\n\n").replace(b"\n", draw(newlines))
         stream += whole
         if not any(is_usage_only(event.data) for event in reference(whole)):
             shown += whole
@@ -96,7 +104,7 @@ def test_every_usage_event_goes() -> None:
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 def test_whole_events_are_never_held_back(newline: bytes) -> None:
-    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    undo = undoing()
     for payload in (b'{"choices":[{"delta":{"content":"x"}}]}', b'{"choices":[],"usage":null}', b"[DONE]"):
         whole = sse(payload, newline=newline)
         assert undo.feed(whole) == whole
@@ -105,7 +113,7 @@ def test_whole_events_are_never_held_back(newline: bytes) -> None:
 
 
 def test_reads_of_whole_events_pass_as_they_are() -> None:
-    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    undo = undoing()
     assert undo.passes(sse(b"x"))
     assert not undo.passes(sse(COUNTS))
     assert not undo.passes(b"data: x")
@@ -114,19 +122,19 @@ def test_reads_of_whole_events_pass_as_they_are() -> None:
 
 
 def test_what_was_held_back_leaves_at_the_end() -> None:
-    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    undo = undoing()
     assert undo.feed(sse(b"x") + b"data: unfini") == sse(b"x")
     assert undo.flush() == b"data: unfini"
     assert undo.flush() == b""
 
 
 def test_an_event_too_large_is_no_usage_event_and_not_kept() -> None:
-    undo = Undo(hides_usage=True, served_as=None, name=ALIAS)
+    undo = undoing()
     piece = b"data: " + b"x" * 1_000_000
     passed = b""
-    for fed in range(1, 9):
+    for count in range(1, 9):
         passed += undo.feed(piece)
-        assert len(piece) * fed - len(passed) <= EVENT_BYTES_MAX
+        assert len(piece) * count - len(passed) <= EVENT_BYTES_MAX
     assert passed + undo.feed(b"\n\n" + sse(COUNTS)) + undo.flush() == piece * 8 + b"\n\n"
 
 
@@ -159,14 +167,30 @@ def test_usage_asked_for_stays(served_as: str | None, places: list[int]) -> None
     assert undone(cut(body, places), served_as, hides_usage=False) == expected
 
 
-def test_with_nothing_to_undo_everything_passes() -> None:
-    undo = Undo(hides_usage=False, served_as=None, name=ALIAS)
-    for piece in (sse(COUNTS), b"data: x", b""):
-        assert undo.passes(piece)
-        assert undo.feed(piece) == piece
+@pytest.mark.parametrize("served_as", [None, SERVED])
+@pytest.mark.parametrize("hides_usage", [False, True])
+def test_a_stream_leaves_in_whole_events(served_as: str | None, hides_usage: bool) -> None:
+    """Wherever it breaks off, an error event can follow."""
+    body = captured("vllm_chat_stream")
+    for at in range(len(body)):
+        out = fed(undoing(served_as, hides_usage=hides_usage), body[:at])
+        assert out == undone([body[: body.rfind(b"\n\n", 0, at) + 2]], served_as, hides_usage=hides_usage)
+
+
+def test_a_plain_answer_leaves_as_it_comes() -> None:
+    undo = undoing(streamed=False)
+    for piece in (b'{"choices":[],"usage":{"prompt_tokens":1}}\n\n', b'{"id":', b""):
+        assert fed(undo, piece) == piece
     assert undo.flush() == b""
 
 
+def test_the_name_comes_back_in_a_plain_answer() -> None:
+    body = captured("vllm_chat_n2")
+    for at in range(len(body)):
+        undo = undoing(SERVED, streamed=False)
+        out = b"".join([fed(undo, piece) for piece in cut(body, [at])]) + undo.flush()
+        assert out == body.replace(b'"smollm2"', b'"default"')
+
+
 def test_with_a_name_to_put_back_nothing_passes_unread() -> None:
-    undo = Undo(hides_usage=False, served_as=SERVED, name=ALIAS)
-    assert not undo.passes(sse(b'{"model":"smollm2"}'))
+    assert not undoing(SERVED, hides_usage=False).passes(sse(b'{"model":"smollm2"}'))

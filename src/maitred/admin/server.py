@@ -7,6 +7,7 @@ waited for briefly: an admin port that hangs with the gateway would be no help w
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -85,7 +86,8 @@ class AdminServer:
         try:
             return socket.create_server((self._host, self._port), family=family)
         except OSError as error:
-            raise OSError(f"{where} cannot be had: {error.strerror}; choose another address") from error
+            why = os.strerror(error.errno) if error.errno else error
+            raise OSError(f"{where} cannot be had: {why}; choose another with --admin") from error
 
     async def _rows(self) -> list[EndpointRow]:
         """The endpoints as the gateway's loop sees them. Raises TimeoutError when it does not answer."""

@@ -23,7 +23,7 @@ READY = """
 Ready: {engines} engines serve {model}.
 
   curl {base}/v1/chat/completions -H 'content-type: application/json' -d '{{"model": "{model}", \
-"stream": true, "messages": [{{"role": "user", "content": "Name three colours."}}]}}'
+"stream": true, "max_tokens": 64, "messages": [{{"role": "user", "content": "Name three colours."}}]}}'
 
 Any OpenAI client works with base_url {base}/v1 and any api_key. Ctrl-C ends it all.
 """

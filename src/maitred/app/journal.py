@@ -13,7 +13,12 @@ class JournalFile:
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         """Raises OSError when the file cannot be written."""
-        self._file = path.open("wb")
+        try:
+            self._file = path.open("wb")
+        except OSError as error:
+            raise OSError(
+                f"journal.file: {path} cannot be written: {error.strerror}; see --journal"
+            ) from error
         self._lines: list[bytes] = []
         self._left = bytes_max
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 import time
@@ -80,7 +81,7 @@ async def _listen(app: GatewayApp, config: Config) -> tuple[str, int]:
     try:
         return await app.start()
     except OSError as error:
-        why = error.strerror or error
+        why = os.strerror(error.errno) if error.errno else error
         raise OSError(
             f"cannot listen at {config.listen.data}: {why}; choose another with --listen"
         ) from error

@@ -36,6 +36,11 @@ class Models:
         """From now on serve exactly these names."""
         self._routes = {route.name: route for route in routes}
 
+    @property
+    def known(self) -> bool:
+        """Whether any name is served yet; false until the first engine tells its models."""
+        return bool(self._routes)
+
     def find(self, name: str) -> Route | None:
         """The route of a name; None when the house does not serve it."""
         return self._routes.get(name)

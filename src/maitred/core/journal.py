@@ -186,15 +186,21 @@ class Replay:
 
 
 def replay(lines: Iterable[bytes]) -> int:
-    """Replay a whole journal; the number of verbs that agreed. Raises Mismatch at the first that does not."""
+    """Replay a whole journal; the number of verbs that agreed.
+
+    Raises Mismatch at the first that does not, ValueError where a line cannot be read.
+    """
     entries = iter(lines)
-    head = msgspec.json.decode(next(entries), type=Head)
+    head = msgspec.json.decode(next(entries, b""), type=Head)
     if head.format != FORMAT:
         raise ValueError(f"journal format {head.format}, this version reads {FORMAT}")
     house, count = Replay(head), 0
     for number, line in enumerate(entries, 2):
-        verb, now, arguments, recorded = msgspec.json.decode(line)
-        replayed = house.say(verb, float(now), arguments)
+        try:
+            verb, now, arguments, recorded = msgspec.json.decode(line)
+            replayed = house.say(verb, float(now), arguments)
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"line {number}: cannot be replayed: {error}") from error
         if replayed != recorded:
             raise Mismatch(number, verb, recorded, replayed)
         count += 1

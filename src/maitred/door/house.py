@@ -85,6 +85,7 @@ class House:
                 await waiter
             finally:
                 del self._waiters[ticket.request.id]
+                del waiter  # it names the refusal, and that, by its traceback, this frame
         if ticket.outcome is not None:
             raise Refusal(ticket.outcome, STOPPED.get(ticket.outcome, "the request was stopped"))
         return ticket.legs

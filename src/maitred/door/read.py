@@ -50,6 +50,8 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Ord
     asked = requests.decode(api, body)
     route = models.find(asked.model)
     if route is None:
+        if not models.known:
+            raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)
         message = "the model does not exist here; GET /v1/models lists those that do"
         raise Refusal(Outcome.MODEL_NOT_FOUND, message, param="model")
     hides_usage = asked.stream and not asked.wants_usage

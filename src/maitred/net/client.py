@@ -177,6 +177,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
+        del self._parser  # it names this connection, and this connection it
         self._sweep.discard(self)
         self._owner.lost(self)
         if self._reader is None:

@@ -41,6 +41,7 @@ class _Collector:
 async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int, bytes]:
     """Status and body of `GET url+path` on a fresh connection. Raises ConnectFailed, also when it is late."""
     connection: ClientConnection | None = None
+    collector: _Collector | None = None
     try:
         async with asyncio.timeout(timeout_s):
             connection = await pool.connect(url)
@@ -51,5 +52,6 @@ async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int,
     except TimeoutError:
         raise ConnectFailed(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {timeout_s:g} s") from None
     finally:
+        collector = None  # its future names the exception, and that, by its traceback, this frame
         if connection is not None and not connection.free:
             connection.abort()

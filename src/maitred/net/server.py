@@ -59,6 +59,9 @@ class Site(Protocol):
     def refuse(self, exchange: HttpExchange, refusal: Refusal, *, keep: bool) -> None:
         """Answer a request that was refused before it could be served; not `keep`: and close."""
 
+    def left(self, exchange: HttpExchange) -> None:
+        """The client left before its request was whole."""
+
     def opened(self, connection: ServerConnection) -> None:
         """A client came."""
 
@@ -70,9 +73,9 @@ class ServerConnection(asyncio.Protocol):
     """One TCP connection of a client."""
 
     __slots__ = (
-        "_advancing", "_bodies", "_broken", "_current", "_head", "_head_at", "_head_bytes", "_head_over",
-        "_headers", "_limits", "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal",
-        "_site", "_sweep", "_throttled", "_url", "client", "deadline", "transport",
+        "_advancing", "_bodies", "_broken", "_current", "_fed", "_head", "_head_at", "_head_bytes",
+        "_head_over", "_headers", "_limits", "_lingering", "_parser", "_paused", "_pending", "_received",
+        "_refusal", "_site", "_sweep", "_throttled", "_unsent", "_url", "client", "deadline", "transport",
     )  # fmt: skip
 
     def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits) -> None:
@@ -87,6 +90,8 @@ class ServerConnection(asyncio.Protocol):
         self._advancing = False
         self._paused = False  # the client does not take what was written
         self._throttled = False  # we do not read what the client sends
+        self._unsent = 0
+        self._fed = 0
         self.client = ""
         self._begin()
         self.deadline = sweep.now + limits.keep_alive_s
@@ -104,8 +109,8 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether it serves nobody at the moment."""
-        return self._current is None and not self._pending
+        """Whether it serves nobody at the moment and no request is on its way."""
+        return self._current is None and not self._pending and not self._head_bytes
 
     # -- asyncio.Protocol -------------------------------------------------------------------------
 
@@ -121,10 +126,10 @@ class ServerConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         if self._lingering or self._broken is not None:
             return
-        if not self._head_over:
-            if not self._head_bytes:
-                self._head_at = self._sweep.now
-            self._head_bytes += len(data)
+        self._fed = len(data)
+        if not self._head_bytes:
+            self._head_at = self._sweep.now
+        self._head_bytes += self._fed
         self._parse(data)
         if not self._head_over and self._head_bytes > self._limits.head_bytes_max:
             self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
@@ -140,13 +145,17 @@ class ServerConnection(asyncio.Protocol):
         self._sweep.discard(self)
         self._site.closed(self)
         self._pending.clear()
+        del self._parser  # it names this connection, and this connection it
         exchange, self._current = self._current, None
         if exchange is not None:
             exchange.lost()
+        elif self._head is not None and not self._lingering:
+            self._site.left(HttpExchange(self, self._site, self._head, b""))
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol: the client is slow."""
         self._paused = True
+        self._unsent = self.transport.get_write_buffer_size()
         self._rest()
         if self._current is not None:
             self._current.hold(paused=True)
@@ -160,7 +169,10 @@ class ServerConnection(asyncio.Protocol):
 
     def expired(self, now: float) -> None:  # noqa: ARG002
         """See Sweep: too slow with its head or body, idle for too long, or not taking its answer."""
-        if self._lingering or self._paused or not self._head_bytes:
+        if self._paused and (unsent := self.transport.get_write_buffer_size()) < self._unsent:
+            self._unsent = unsent  # it takes little, but it takes
+            self._rest()
+        elif self._lingering or self._paused or not self._head_bytes:
             self.transport.abort()
         else:
             self._break(Refusal(Outcome.REQUEST_TIMEOUT, "the request did not arrive in time"))
@@ -274,7 +286,8 @@ class ServerConnection(asyncio.Protocol):
         try:
             self._site.check(head)
         except Refusal as refusal:
-            if head.method == "CONNECT" or head.expects_body(DISCARD_BYTES_MAX):
+            asks = b"expect" in head.fields
+            if asks or head.method == "CONNECT" or head.expects_body(DISCARD_BYTES_MAX):
                 self._stop(refusal)
             self._refusal = refusal
             return
@@ -293,8 +306,7 @@ class ServerConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """The request is whole: it may be served when those before it are."""
         head = self._head
-        if head is None:
-            return
+        assert head is not None  # noqa: S101 - it was read when the head was over
         head.keep_alive = self._parser.should_keep_alive()
         bodies = self._bodies
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
@@ -302,6 +314,11 @@ class ServerConnection(asyncio.Protocol):
         exchange.refusal = self._refusal
         self._pending.append(exchange)
         self._begin()
+
+    def on_message_begin(self) -> None:
+        """A request begins; the bytes of this read count as its head until more is known."""
+        self._head_at = self._sweep.now
+        self._head_bytes = min(self._fed, self._limits.head_bytes_max)
 
     def _read_head(self) -> RequestHead:
         fields = dict(self._headers)
@@ -324,6 +341,10 @@ class ServerConnection(asyncio.Protocol):
             self._stop(Refusal(Outcome.BAD_REQUEST, ONE_HOST))
         if len(self._headers) > limits.headers_max:
             self._stop(Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {limits.headers_max} headers"))
+        if self._head_bytes > limits.head_bytes_max:  # perhaps: body and neighbours are in this figure
+            size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+            if size > limits.head_bytes_max:
+                self._stop(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
         if head.length is not None and head.length > limits.body_bytes_max:
             self._stop(Refusal(Outcome.BODY_TOO_LARGE, self._too_large()))
 

@@ -40,12 +40,14 @@ class UpstreamFailed(Exception):  # noqa: N818 - names what happened
 
 
 def failure_of_status(head: AnswerHead) -> Failure | None:
-    """The failure a status means; None for 200 and for a refusal of the request itself (4xx)."""
+    """The failure a status means; None for 200 and for a refusal of the request itself (4xx, 501)."""
     status = head.status
     if status == 200:
         return None
     if status == 429:
         return Failure(FailureKind.STATUS_429, status, _retry_after_s(head), "the engine answered 429")
+    if status == 501:  # the engine cannot do this at all, and neither can another of its kind
+        return None
     if status >= 500:
         return Failure(FailureKind.STATUS_5XX, status, None, f"the engine answered {status}")
     if status < 400:

@@ -51,6 +51,7 @@ class Single(Struct, frozen=True):
             finally:
                 del house.running[leg.number]
                 relay.drop()
+                del relay  # its future names the failure, and that, by its traceback, this frame
 
     async def _connect(self, house: House, leg: Leg) -> ClientConnection:
         connecting = house.running[leg.number] = _Connecting(house)
@@ -63,7 +64,7 @@ class Single(Struct, frozen=True):
                 raise
             raise connecting.refusal from None
         finally:
-            del house.running[leg.number]
+            del house.running[leg.number], connecting  # as above
 
 
 class _Connecting:

@@ -83,6 +83,13 @@ class Front:
         exchange.refuse(refusal, request_id, keep=keep)
         self._house.at_door(AtDoor(self._house.clock(), request_id, refusal.outcome, None))
 
+    def left(self, exchange: HttpExchange) -> None:
+        """See Site."""
+        request_id = self._house.mint_id()
+        self._note(request_id, exchange)
+        api = APIS.get(exchange.head.path)
+        self._house.at_door(AtDoor(self._house.clock(), request_id, Outcome.CLIENT_GONE, api))
+
     def opened(self, connection: ServerConnection) -> None:
         """See Site."""
         self.connections[id(connection)] = connection

@@ -99,9 +99,13 @@ class Relay:
         request, route = self._order.request, self._order.route
         streamed = request.stream and head.status == 200 and is_event_stream(head)
         self._judge = StreamJudge(request.sequences) if streamed else WholeJudge(refused=head.status != 200)
-        hides_usage = streamed and self._order.hides_usage
-        if hides_usage or route.served_as is not None:
-            self._undo = Undo(hides_usage=hides_usage, served_as=route.served_as, name=route.name)
+        if streamed or route.served_as is not None:
+            self._undo = Undo(
+                streamed=streamed,
+                hides_usage=self._order.hides_usage,
+                served_as=route.served_as,
+                name=route.name,
+            )
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
@@ -119,7 +123,7 @@ class Relay:
         elif self._stage is STREAMING:
             self._connection = None
             self._recent.append(body)
-            self._exchange.write(self._undone(body, complete=True))
+            self._exchange.write(self._undone(body))
             self._end()
 
     def failed(self, kind: FailureKind, detail: str) -> None:
@@ -186,13 +190,13 @@ class Relay:
         self._thinking = judge.reasoning
         self._house.answered(self._leg)
         lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
-        body = held if self._undo is None else self._undone(held, complete=complete)
+        body = self._undone(held)
         if complete and not judge.streamed:
-            exchange.respond(head.status, lines, body)
+            exchange.respond(head.status, lines, body + self._rest())
             self._finish(*judge.end())
             return
         judge.begin(held)
-        exchange.start(head.status, lines, head.length if self._undo is None else None)
+        exchange.start(head.status, lines, None if self._undo else head.length)
         exchange.write(body)
         if complete:
             self._end()
@@ -211,11 +215,11 @@ class Relay:
             self._thinking = False
             self._house.answer_began(self._leg)
 
-    def _undone(self, body: bytes, *, complete: bool) -> bytes:
-        if self._undo is None:
-            return body
-        body = self._undo.feed(body)
-        return body + self._undo.flush() if complete else body
+    def _undone(self, body: bytes) -> bytes:
+        return body if self._undo is None else self._undo.feed(body)
+
+    def _rest(self) -> bytes:
+        return b"" if self._undo is None else self._undo.flush()
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -226,6 +230,7 @@ class Relay:
         if failure is not None and failure.kind is FailureKind.TRUNCATED:
             self._break_off(failure.kind.outcome, failure.detail)
         else:
+            self._exchange.write(self._rest())
             self._exchange.end()
         self._finish(failure, usage)
 

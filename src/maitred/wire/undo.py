@@ -2,7 +2,7 @@
 
 Two things: the usage event, which engines are asked for on every stream since limits and metrics need it,
 is cut out where the client did not ask; and the served model's name is put back to the client's. Every
-other byte passes as it came.
+other byte passes as it came. Streams leave in whole events, so that an error event can always follow.
 """
 
 from __future__ import annotations
@@ -15,43 +15,47 @@ from maitred.wire.sse import EVENT_BYTES_MAX, boundary, parse
 class Undo:
     """Feed an answer's bytes, get those that may leave. Holds back only what might still have to change."""
 
-    __slots__ = ("_held", "_hides_usage", "_renamer")
+    __slots__ = ("_held", "_hides_usage", "_renamer", "_streamed")
 
-    def __init__(self, *, hides_usage: bool, served_as: str | None, name: str) -> None:
+    def __init__(self, *, streamed: bool, hides_usage: bool, served_as: str | None, name: str) -> None:
         """`hides_usage`: the client of this stream did not ask for usage. `served_as`: put back to `name`."""
+        self._streamed = streamed
         self._hides_usage = hides_usage
         self._renamer = Renamer(served_as, name) if served_as is not None else None
         self._held = b""
 
     def passes(self, data: bytes) -> bool:
         """Whether `data` may leave as it is: the common case, decided without looking at single events."""
-        if self._renamer is not None:
-            return False
-        return not self._hides_usage or (not self._held and data[-2:] == b"\n\n" and b'"usage"' not in data)
+        return (
+            data[-2:] == b"\n\n"
+            and not self._held
+            and self._renamer is None
+            and not (self._hides_usage and b'"usage"' in data)
+        )
 
     def feed(self, data: bytes) -> bytes:
         """The bytes that may leave now."""
-        if self._hides_usage:
-            data = self._without_usage(self._held + data)
+        if self._streamed:
+            data = self._whole_events(self._held + data)
         return data if self._renamer is None else self._renamer.feed(data)
 
     def flush(self) -> bytes:
-        """What was held back, at the end."""
+        """What was held back, at the end of an answer that is whole."""
         held, self._held = self._held, b""
         if self._renamer is not None:
             held = self._renamer.feed(held) + self._renamer.flush()
         return held
 
-    def _without_usage(self, data: bytes) -> bytes:
+    def _whole_events(self, data: bytes) -> bytes:
         out, start = [], 0
         while (found := boundary(data, start)) is not None:
             block, following = data[start : found[0]], found[1]
-            event = parse(block) if b'"usage"' in block else None
+            event = parse(block) if self._hides_usage and b'"usage"' in block else None
             if event is None or not is_usage_only(event.data):
                 out.append(data[start:following])
             start = following
         self._held = data[start:]
-        if len(self._held) > EVENT_BYTES_MAX:  # no usage event is so large
+        if len(self._held) > EVENT_BYTES_MAX:  # an event without end is passed on as it comes
             out.append(self._held)
             self._held = b""
         return b"".join(out)
