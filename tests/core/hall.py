@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from maitred.core.events import Ended, Event
 from maitred.core.journal import RecordingGateway
-from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import (
     Abilities,
     Api,
@@ -18,6 +20,7 @@ from maitred.core.words import (
     Go,
     Identity,
     Leg,
+    PoolSettings,
     Probed,
     Request,
     Reset,
@@ -96,3 +99,15 @@ class Hall:
     def ended(self, ticket: Ticket) -> list[Outcome]:
         """The outcomes with which the ticket was reported as ended."""
         return [e.outcome for e in self.events if isinstance(e, Ended) and e.ticket is ticket]
+
+
+def limited(**limits: int | float) -> Settings:
+    """Settings with these limits for every pool."""
+    return Settings(default=PoolSettings(**limits))  # type: ignore[arg-type]
+
+
+def refused(hall: Hall, body_bytes: int = 0) -> Refusal:
+    """The refusal the next request gets."""
+    with pytest.raises(Refusal) as caught:
+        hall.accept(body_bytes=body_bytes)
+    return caught.value

@@ -46,7 +46,6 @@ HOSTS = {"p": "abc", "q": "def"}
 NAMES = [f"{pool}/{host}:1" for pool, hosts in HOSTS.items() for host in hosts]
 WINDOW = 9
 """The head and how many behind it `release` looks at."""
-PATIENCE_S = 2.0
 
 POOLS = st.sampled_from(sorted(HOSTS))
 PICKS = st.integers(0, 11)
@@ -81,7 +80,6 @@ class Shell(RuleBasedStateMachine):
         self.tickets: list[Ticket] = []
         self.legs: list[Leg] = []
         self.order: dict[str, list[Ticket]] = {pool: [] for pool in HOSTS}
-        self.blocked: dict[str, tuple[Ticket, float] | None] = dict.fromkeys(HOSTS)
         self.core = self.gateway(Settings(), retry=True)
 
     def gateway(self, chosen: Settings, *, retry: bool) -> RecordingGateway:
@@ -194,6 +192,7 @@ class Shell(RuleBasedStateMachine):
             for effect in self.core.release(self.now):
                 self.act(effect)
             self.look_at_the_heads()
+            assert all(t.queue_deadline > self.now for order in self.order.values() for t in order)
 
     def act(self, effect: Effect) -> None:
         match effect:
@@ -224,18 +223,9 @@ class Shell(RuleBasedStateMachine):
                 assert leg.phase is LegPhase.OVER
 
     def look_at_the_heads(self) -> None:
-        """Nobody waits who could be seated: neither the head nor, while it is patient, those behind it."""
-        for pool, order in self.order.items():
-            head = order[0] if order else None
-            known = self.blocked[pool]
-            if head is None:
-                self.blocked[pool] = None
-                continue
-            if known is None or known[0] is not head:
-                known = self.blocked[pool] = (head, self.now)
-            hopes = any(endpoint.name not in head.excluded for endpoint in self.ready(pool))
-            holds = hopes and self.now - known[1] > PATIENCE_S
-            for ticket in order[: 1 if holds else WINDOW]:
+        """Nobody waits who could be seated: neither the head nor those within its window."""
+        for order in self.order.values():
+            for ticket in order[:WINDOW]:
                 assert not self.fits(ticket)
 
     # -- promises ---------------------------------------------------------------------------------
@@ -268,6 +258,7 @@ class Shell(RuleBasedStateMachine):
     def who_waits_is_known(self) -> None:
         waiting = {pool: len(order) for pool, order in self.order.items()}
         assert Counter(self.core.waiting_by_pool()) == Counter(waiting)
+        assert self.core.waiting == self.waiting()
         assert all(t.phase is Phase.QUEUED for order in self.order.values() for t in order)
 
     @invariant()

@@ -19,13 +19,14 @@ ECHO, LATER, STREAM = "/echo", "/later", "/stream"
 
 
 class Site:
-    """What was served and refused, in order. `held`: exchanges the test answers."""
+    """What was served and refused, in order. `held`: exchanges the test answers; `gone`: clients that did not finish."""
 
     def __init__(self) -> None:
         self.draining = False
         self.served: list[tuple[str, str, bytes]] = []
         self.refused: list[Outcome] = []
         self.held: list[HttpExchange] = []
+        self.gone: list[str] = []
         self.connections: list[ServerConnection] = []
 
     def check(self, head: RequestHead) -> None:
@@ -46,6 +47,9 @@ class Site:
     def refuse(self, exchange: HttpExchange, refusal: Refusal, *, keep: bool) -> None:
         self.refused.append(refusal.outcome)
         exchange.refuse(refusal, "req-1", keep=keep)
+
+    def left(self, exchange: HttpExchange) -> None:
+        self.gone.append(exchange.path)
 
     def opened(self, connection: ServerConnection) -> None:
         self.connections.append(connection)

@@ -59,7 +59,6 @@ def test_an_answer_is_told_whole(raw: bytes, status: int, body: bytes, reused: b
             assert [name for name, _ in head.headers] == [name.lower() for name, _ in head.headers]
             assert all(name != b"x-trailer" for name, _ in head.headers)
             await turns()
-            assert connection.free
             assert connection.closing is not reused
             assert at.pool.idle == int(reused)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import uvloop
 
 from maitred.core.outcome import FailureKind
-from maitred.net.pool import ConnectFailed
+from maitred.net.client import Patience
+from maitred.net.pool import ConnectFailed, Pool
+from maitred.net.seams import Sockets
+from maitred.net.sweep import Sweep
 from maitred.net.virtual import run
 from tests.net.engine import Line, Reading, line
 from tests.net.http import turns
@@ -160,3 +164,26 @@ def test_closing_ends_busy_connections_too() -> None:
             assert not reading.over.is_set()
 
     run(main())
+
+
+def test_a_connect_cancelled_at_any_turn_of_a_real_loop_leaves_nothing() -> None:
+    """A loop may make the connection and then cancel who waits for it, without telling that it is lost."""
+
+    async def main() -> None:
+        sockets, loop = Sockets(), asyncio.get_running_loop()
+        sweep = Sweep(loop.time)
+        pool = Pool(sockets, sweep, Patience())
+        listener = await sockets.listen(asyncio.Protocol, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.address[1]}"
+        for moment in range(12):
+            connecting = asyncio.create_task(pool.connect(url))
+            await turns(moment)
+            connecting.cancel()
+            await asyncio.wait([connecting])
+            if not connecting.cancelled():
+                connecting.result().abort()
+        await turns(50)
+        assert (pool.open, len(sweep)) == (0, 0)
+        listener.close()
+
+    uvloop.run(main())

@@ -142,6 +142,20 @@ def test_an_answer_broken_off_does_not_look_whole() -> None:
     run(main())
 
 
+def test_a_client_that_leaves_within_its_request_is_told_once() -> None:
+    async def main() -> None:
+        async with door() as at:
+            for sent in (post(ECHO, b"body")[:-1], post(ECHO, b"body")[:-10], b"", post(ECHO, b"")):
+                client = await at.client()
+                client.send(sent)
+                await turns()
+                client.leave()
+                await turns()
+            assert at.site.gone == [ECHO]  # of half a head nobody can say what it asks
+
+    run(main())
+
+
 # -- in order -----------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -14,7 +14,9 @@ import uvloop
 from maitred.config.tree import Journal, Queue, Upstream
 from maitred.core.journal import replay
 from maitred.core.words import EndpointState
+from maitred.net.client import Reader
 from maitred.net.seams import Sockets
+from maitred.net.server import ServerConnection
 from tests.net.http import Broken, get, post
 from tests.proxy.faults import (
     AFTER_CONTENT,
@@ -91,6 +93,29 @@ def test_a_client_that_leaves_lets_the_engine_go(plan: Plan) -> None:
             await place.until(lambda: not place.app.journeys)
             assert place.outcomes == ["client_gone"]
             assert place.running == [0]
+
+    on_sockets(main())
+
+
+def test_words_that_come_just_after_the_client_left_are_dropped() -> None:
+    """Between the loss of the client's connection and the end of its journey a read may still come in."""
+
+    async def main() -> None:
+        async with serving(CHATTY, network=Sockets()) as place:
+            client = await place.client()
+            client.send(STREAM)
+            await client.heard(b"Hello")
+            loop, closed = asyncio.get_running_loop(), place.app.front.closed
+            (flow,) = place.app.house.running.values()
+
+            def closed_and_spoken_to(connection: ServerConnection) -> None:
+                closed(connection)
+                loop.call_soon(cast("Reader", flow).read, word("late"), False)
+
+            place.app.front.closed = closed_and_spoken_to  # type: ignore[method-assign]
+            client.leave()
+            await place.until(lambda: not place.app.journeys)
+            assert place.outcomes == ["client_gone"]
 
     on_sockets(main())
 

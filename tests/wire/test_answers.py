@@ -99,6 +99,8 @@ UNREADABLE = [
     b'{"choices":[{"delta":{"content":"\xff"}}]}',
     b'{"choices":7}',
     b"[" * 100_000,
+    b'{"x":' + b"[" * 100_000,
+    b'{"error":' + b"[" * 100_000,
     delta(content=[{"type": "text", "text": "x"}]),
 ]
 
@@ -249,6 +251,7 @@ def test_real_errors(name: str) -> None:
         (b"null", (False, None)),
         (b"<html>", (False, None)),
         (b"[" * 100_000, (False, None)),
+        (b'{"x":' + b"[" * 100_000, (False, None)),
     ],
     ids=lambda value: repr(value)[:40],
 )

@@ -153,10 +153,12 @@ def test_the_name_comes_back_and_the_usage_event_goes(name: str, hides_usage: bo
         assert undone(cut(body, [at]), SERVED, hides_usage=hides_usage) == expected
 
 
-def test_the_name_comes_back_in_what_was_held_to_the_end() -> None:
+@pytest.mark.parametrize("streamed", [True, False])
+def test_the_name_comes_back_in_what_was_held_to_the_end(streamed: bool) -> None:
     body = b'data: {"model":"smollm2","choices":[]}'
-    for at in range(len(body)):
-        assert undone(cut(body, [at]), SERVED) == body.replace(b"smollm2", b"default")
+    for at in range(len(body) + 1):
+        undo = undoing(SERVED, streamed=streamed)
+        assert fed(undo, body[:at]) + undo.flush() == body[:at].replace(b'"smollm2"', b'"default"')
 
 
 @pytest.mark.parametrize("served_as", [None, SERVED])
@@ -174,7 +176,8 @@ def test_a_stream_leaves_in_whole_events(served_as: str | None, hides_usage: boo
     body = captured("vllm_chat_stream")
     for at in range(len(body)):
         out = fed(undoing(served_as, hides_usage=hides_usage), body[:at])
-        assert out == undone([body[: body.rfind(b"\n\n", 0, at) + 2]], served_as, hides_usage=hides_usage)
+        whole = b"".join(body[:at].rpartition(b"\n\n")[:2])
+        assert out == undone([whole], served_as, hides_usage=hides_usage)
 
 
 def test_a_plain_answer_leaves_as_it_comes() -> None:

@@ -214,14 +214,12 @@ class Gateway:
         seated = True
         while seated and queue.tickets:
             seated = False
-            for place, ticket in enumerate(queue.candidates()):
+            for ticket in queue.candidates():
                 endpoint = least_loaded(endpoints, ticket, cap)
                 if endpoint is not None:
                     queue.remove(ticket)
                     effects.append(self._go(ticket, endpoint, now))
                     seated = True
-                elif place == 0 and queue.head_has_waited(ticket, now) and self._may_hope(ticket):
-                    break  # the next free place is held for it
         queue.settle()
 
     def _go(self, ticket: Ticket, endpoint: Endpoint, now: float) -> Go:

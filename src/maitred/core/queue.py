@@ -14,9 +14,8 @@ from maitred.core.words import PoolSettings, Ticket
 
 NEVER = float("inf")
 LOOK_PAST = 8
-"""So many tickets behind a head that fits nowhere may be seated before it..."""
-HOLD_AFTER_S = 2.0
-"""...for so long; then the next free place is held for the head, or it would starve."""
+"""So many tickets behind a head that fits nowhere may be seated before it: it failed at the endpoint that has
+room, and whatever else frees is offered to it first."""
 
 
 class PoolQueue:
@@ -28,8 +27,6 @@ class PoolQueue:
     """
 
     __slots__ = (
-        "_blocked",
-        "_blocked_at",
         "_deadlines",
         "_fresh",
         "_sequence",
@@ -43,8 +40,6 @@ class PoolQueue:
         self._fresh: list[Ticket] = []
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._sequence = 0
-        self._blocked: Ticket | None = None
-        self._blocked_at = 0.0
         self.body_bytes = 0
         self.earliest = NEVER
 
@@ -84,12 +79,6 @@ class PoolQueue:
     def candidates(self) -> list[Ticket]:
         """Tickets that may be seated now, in order: the head and a few behind it."""
         return list(islice(self.tickets.values(), 1 + LOOK_PAST))
-
-    def head_has_waited(self, head: Ticket, now: float) -> bool:
-        """The head fits nowhere: whether it has been passed over for long enough since the first time."""
-        if head is not self._blocked:
-            self._blocked, self._blocked_at = head, now
-        return now - self._blocked_at > HOLD_AFTER_S
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""

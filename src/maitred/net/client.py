@@ -99,11 +99,6 @@ class ClientConnection(asyncio.Protocol):
         """Whether it can no longer carry a request."""
         return self._transport.is_closing()
 
-    @property
-    def free(self) -> bool:
-        """Whether nobody waits for an answer on it."""
-        return self._reader is None
-
     def send(self, parts: Sequence[bytes | memoryview], reader: Reader) -> None:
         """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
         if self._transport.is_closing():

@@ -48,10 +48,12 @@ async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int,
             collector = _Collector()
             head = b"GET %b HTTP/1.1\r\nhost: %b\r\n\r\n" % (path.encode(), connection.authority)
             connection.send((head,), collector)
-            return await collector.over
+            answer = await collector.over
+            connection = None  # free again, and perhaps already somebody else's
+            return answer
     except TimeoutError:
         raise ConnectFailed(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {timeout_s:g} s") from None
     finally:
         collector = None  # its future names the exception, and that, by its traceback, this frame
-        if connection is not None and not connection.free:
+        if connection is not None:
             connection.abort()

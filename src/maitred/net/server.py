@@ -73,9 +73,10 @@ class ServerConnection(asyncio.Protocol):
     """One TCP connection of a client."""
 
     __slots__ = (
-        "_advancing", "_bodies", "_broken", "_current", "_fed", "_head", "_head_at", "_head_bytes",
-        "_head_over", "_headers", "_limits", "_lingering", "_parser", "_paused", "_pending", "_received",
-        "_refusal", "_site", "_sweep", "_throttled", "_unsent", "_url", "client", "deadline", "transport",
+        "_advancing", "_alone", "_bodies", "_broken", "_current", "_cut_short", "_fed", "_head", "_head_at",
+        "_head_bytes", "_head_over", "_headers", "_limits", "_lingering", "_parser", "_paused", "_pending",
+        "_received", "_refusal", "_site", "_sweep", "_throttled", "_unsent", "_url", "client", "deadline",
+        "transport",
     )  # fmt: skip
 
     def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits) -> None:
@@ -92,6 +93,7 @@ class ServerConnection(asyncio.Protocol):
         self._throttled = False  # we do not read what the client sends
         self._unsent = 0
         self._fed = 0
+        self._alone = True
         self.client = ""
         self._begin()
         self.deadline = sweep.now + limits.keep_alive_s
@@ -105,6 +107,7 @@ class ServerConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_over = False
         self._head: RequestHead | None = None
+        self._cut_short = False
         self._refusal: Refusal | None = None
 
     @property
@@ -127,9 +130,9 @@ class ServerConnection(asyncio.Protocol):
         if self._lingering or self._broken is not None:
             return
         self._fed = len(data)
-        if not self._head_bytes:
-            self._head_at = self._sweep.now
-        self._head_bytes += self._fed
+        self._alone = True
+        if self._head_bytes:
+            self._head_bytes += self._fed
         self._parse(data)
         if not self._head_over and self._head_bytes > self._limits.head_bytes_max:
             self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
@@ -163,6 +166,7 @@ class ServerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """See asyncio.Protocol."""
         self._paused = False
+        self._rest()
         if self._current is not None:
             self._current.hold(paused=False)
         self._advance()
@@ -260,14 +264,25 @@ class ServerConnection(asyncio.Protocol):
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                # The message is complete. An upgrade is ignored: what follows is the next request.
-                self._parser = httptools.HttpRequestParser(self)
                 data = data[upgrade.args[0] :]
+                self._ignore_upgrade()
                 if data and self._broken is None:
                     continue
             except httptools.HttpParserError as error:
                 self._break(Refusal(Outcome.BAD_REQUEST, f"malformed HTTP request: {error}"))
             return
+
+    def _ignore_upgrade(self) -> None:
+        """Go on as if no upgrade had been asked for.
+
+        llhttp ends such a request with its head and leaves the rest to whoever upgrades. A body that is
+        still to come is read by a fresh parser, put into its state by a head of the same framing.
+        """
+        self._parser = httptools.HttpRequestParser(self)
+        if self._cut_short and self._head is not None:
+            length = self._head.length
+            framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
+            self._parser.feed_data(b"POST / HTTP/1.1\r\nhost: -\r\n%b\r\n\r\n" % framing)
 
     def on_url(self, url: bytes) -> None:
         """The request target, or a piece of it."""
@@ -280,6 +295,8 @@ class ServerConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The head is over: enough to refuse, or to ask for the body."""
+        if self._head_over:  # the stand-in of `_ignore_upgrade`
+            return
         self._head_over = True
         head = self._head = self._read_head()
         self._check_head(head)
@@ -307,18 +324,23 @@ class ServerConnection(asyncio.Protocol):
         """The request is whole: it may be served when those before it are."""
         head = self._head
         assert head is not None  # noqa: S101 - it was read when the head was over
-        head.keep_alive = self._parser.should_keep_alive()
+        if not self._cut_short:
+            head.keep_alive = self._parser.should_keep_alive()
+            if head.length != 0 and not self._received and b"upgrade" in head.fields:
+                self._cut_short = True  # only the head is over: see `_ignore_upgrade`
+                return
         bodies = self._bodies
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         exchange = HttpExchange(self, self._site, head, body)
         exchange.refusal = self._refusal
         self._pending.append(exchange)
+        self._alone = False
         self._begin()
 
     def on_message_begin(self) -> None:
-        """A request begins; the bytes of this read count as its head until more is known."""
+        """A request begins. How much of this read is its head is known only if it is alone in it."""
         self._head_at = self._sweep.now
-        self._head_bytes = min(self._fed, self._limits.head_bytes_max)
+        self._head_bytes = self._fed if self._alone else 1
 
     def _read_head(self) -> RequestHead:
         fields = dict(self._headers)
@@ -341,7 +363,7 @@ class ServerConnection(asyncio.Protocol):
             self._stop(Refusal(Outcome.BAD_REQUEST, ONE_HOST))
         if len(self._headers) > limits.headers_max:
             self._stop(Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {limits.headers_max} headers"))
-        if self._head_bytes > limits.head_bytes_max:  # perhaps: body and neighbours are in this figure
+        if max(self._head_bytes, self._fed) > limits.head_bytes_max:  # body and neighbours are in this figure
             size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
             if size > limits.head_bytes_max:
                 self._stop(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))

@@ -69,18 +69,21 @@ _usage = msgspec.json.Decoder(_Usage).decode
 
 # An answer token in a stream that began with reasoning. Inside a JSON string the quotes would be escaped,
 # so only real members match.
-ANSWER_BEGINS = re.compile(rb'"(?:content|text|refusal)" ?: ?"[^"]|"tool_calls" ?: ?\[')
+ANSWER_BEGINS = re.compile(rb'"(?:content|text|refusal)" ?: ?"[^"]|"tool_calls" ?: ?\[ ?[^\] ]')
+USAGE_OBJECT = re.compile(rb'"usage" ?: ?\{')
 
 
 def says(event: Event) -> Says:
     """Judge one event of a chat or completions stream."""
     if event.data == DONE:
         return Says.DONE
+    if event.name == b"error":
+        return Says.ERROR
     try:
         chunk = _chunk(event.data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return Says.CONTENT
-    if chunk.error is not None or event.name == b"error":
+    if chunk.error is not None:
         return Says.ERROR
     reasoning = False
     for choice in chunk.choices or ():
@@ -111,11 +114,12 @@ def judge_end(last: list[Event], sequences: int) -> End:
         if event.data == DONE:
             whole = True
             continue
+        error = error or event.name == b"error"
         try:
             chunk = _chunk(event.data)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             continue
-        error = error or chunk.error is not None or event.name == b"error"
+        error = error or chunk.error is not None
         usage = _as_usage(chunk.usage) or usage
         if sequences == 1 and any(choice.finish_reason for choice in chunk.choices or ()):
             whole = True
@@ -145,17 +149,16 @@ def usage_near_end(tail: bytes) -> Usage | None:
 
     A usage object holds numbers and objects only, so counting braces finds its end.
     """
-    named = tail.rfind(b'"usage"')
-    start = tail.find(b"{", named)
-    if named < 0 or start < 0:
+    named = [match.end() for match in USAGE_OBJECT.finditer(tail)]
+    if not named:
         return None
-    depth = 0
+    start, depth = named[-1] - 1, 0
     for at in range(start, len(tail)):
         depth += (tail[at] == 0x7B) - (tail[at] == 0x7D)
         if depth == 0:
             try:
                 return _as_usage(_usage(tail[start : at + 1]))
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 return None
     return None
 

@@ -8,6 +8,7 @@ Neither ever changes or delays a byte.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 EVENT_BYTES_MAX = 4 * 1024 * 1024
@@ -15,6 +16,7 @@ EVENT_BYTES_MAX = 4 * 1024 * 1024
 TAIL_BYTES = 32 * 1024
 """How much of a stream's end is kept; the usage event and [DONE] take less than 1 KiB."""
 DONE = b"[DONE]"
+FIRST_LINE_END = re.compile(rb"\r\n|\n|\r(?=[^\n])")
 
 
 class Event(NamedTuple):
@@ -113,9 +115,8 @@ class Tail:
     __slots__ = ("_carry", "_kept", "_mark", "_parts", "events")
 
     def __init__(self, start: bytes) -> None:
-        """`start`: the bytes seen so far; their kind of line end is taken as the stream's."""
-        newline = b"\r\n" if b"\r\n" in start else b"\r" if b"\r" in start and b"\n" not in start else b"\n"
-        self._mark = newline + newline + b"data"
+        """`start`: what has passed so far."""
+        self._mark = b""  # how an event shows that another came before it; known with the first line end
         self._parts: list[bytes] = []
         self._kept = 0
         self._carry = b""
@@ -125,19 +126,29 @@ class Tail:
     def feed(self, data: bytes) -> None:
         """Take note of the next bytes."""
         seen = self._carry + data
-        self.events += seen.count(self._mark)
-        self._carry = seen[1 - len(self._mark) :]
+        if not self._mark and (line := FIRST_LINE_END.search(seen)) is not None:
+            self._mark = 2 * line[0] + b"data"
+        if self._mark:
+            self.events += seen.count(self._mark)
+            seen = seen[1 - len(self._mark) :]
+        self._carry = seen
         self._parts.append(data)
         self._kept += len(data)
         if self._kept > 2 * TAIL_BYTES:
             end = b"".join(self._parts)[-TAIL_BYTES:]
             self._parts, self._kept = [end], len(end)
+            self._carry = self._carry[-TAIL_BYTES:]
 
     def last(self) -> list[Event]:
         """The last two events that carry data, an unfinished one left out."""
         end = b"".join(self._parts)
-        return Scanner().feed(end)[-2:] if b"\r" in end else self._last_lf(end)
-
-    def _last_lf(self, end: bytes) -> list[Event]:
-        blocks = end.rsplit(b"\n\n", 4)[:-1]
-        return [event for block in blocks if (event := parse(block)) is not None][-2:]
+        if b"\r" in end:
+            return Scanner().feed(end + b":")[-2:]  # what follows a last CR shows that it ends a line
+        events: list[Event] = []
+        stop = end.rfind(b"\n\n")
+        while stop >= 0 and len(events) < 2:
+            start = end.rfind(b"\n\n", 0, stop)
+            if (event := parse(end[max(0, start) : stop])) is not None:
+                events.insert(0, event)
+            stop = start
+        return events
