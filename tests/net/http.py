@@ -44,7 +44,7 @@ class Answer:
         return self.value(b"x-maitred-outcome").decode()
 
 
-class Broken(Exception):  # noqa: N818 - names what happened
+class Broken(Exception):
     """The connection ended within an answer, of which `answer` had come; None: before its head was over."""
 
     def __init__(self, answer: Answer | None) -> None:
@@ -131,7 +131,7 @@ class Client(asyncio.Protocol):
         for line in lines[1:]:
             name, colon, value = line.partition(b": ")
             assert colon, line
-            assert b"\n" not in line and b"\r" not in line, line
+            assert not {*line} & {*b"\r\n"}, line
             headers.append((name.lower(), value))
         return Answer(int(status), version, headers, interim)
 

@@ -19,7 +19,10 @@ ECHO, LATER, STREAM = "/echo", "/later", "/stream"
 
 
 class Site:
-    """What was served and refused, in order. `held`: exchanges the test answers; `gone`: clients that did not finish."""
+    """What was served and refused, in order.
+
+    `held`: exchanges the test answers; `gone`: paths of clients that left within their requests.
+    """
 
     def __init__(self) -> None:
         self.draining = False

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from maitred.core.outcome import Outcome
 from maitred.net.memory import MemoryNetwork
 from maitred.net.virtual import run
-from tests.net.http import Client, chunked, get, post, turns
+from tests.net.http import Client, chunked, get, post
 from tests.net.site import ECHO, Door, door
 
 
@@ -118,7 +118,7 @@ def test_a_head_over_the_limits_is_refused(case: str) -> None:
     run(main())
 
 
-# -- ambiguous -----
+# -- ambiguous ---------------------------------------------------------------------------------------
 
 H = b"Host: gateway\r\n"
 SMUGGLED = b"0\r\n\r\nGET /echo HTTP/1.1\r\nHost: gateway\r\n\r\n"
@@ -153,8 +153,8 @@ MALFORMED = {
     "NUL in the target": b"GET /ec\x00ho HTTP/1.1\r\n%b\r\n" % H,
     "gzip, chunked": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: gzip, chunked\r\n\r\n" % H + SMUGGLED,
     "chunked twice": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: chunked, chunked\r\n\r\n" % H + SMUGGLED,
-    "two codings": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n"
-    % H
+    "two codings": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n" % H
+    + b"Transfer-Encoding: identity\r\n\r\n"
     + SMUGGLED,
     "a hidden coding": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: \x0bchunked\r\n\r\n" % H + SMUGGLED,
     "only gzip": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: gzip\r\n\r\n" % H,

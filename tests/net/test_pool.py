@@ -183,7 +183,8 @@ def test_a_connect_cancelled_at_any_turn_of_a_real_loop_leaves_nothing() -> None
             if not connecting.cancelled():
                 connecting.result().abort()
         await turns(50)
-        assert (pool.open, len(sweep)) == (0, 0)
         listener.close()
+        await turns(50)
+        assert (pool.open, len(sweep)) == (0, 0)
 
     uvloop.run(main())

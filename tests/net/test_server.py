@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from maitred.net.memory import MemoryNetwork
 from maitred.net.virtual import run
 from tests.net.http import Broken, Client, chunked, get, post, turns
 from tests.net.site import ECHO, LATER, STREAM, door
@@ -124,6 +125,31 @@ def test_upgrades_are_ignored() -> None:
             upgrade = ("Connection: Upgrade", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
             client.send(get(ECHO, *upgrade) + post(ECHO, b"a", *upgrade) + post(ECHO, b"b"))
             assert await bodies(client, 3) == [b"GET /echo ", b"POST /echo a", b"POST /echo b"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("bytewise", [False, True])
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_the_body_of_a_request_for_an_upgrade_is_not_taken_for_a_request(
+    in_chunks: bool, bytewise: bool
+) -> None:
+    """llhttp ends such a request with its head; java.net.http sends all its requests so."""
+    inner = get("/echo?smuggled")
+    lines = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAA")
+    if in_chunks:
+        coding = ("Transfer-Encoding: chunked", *lines)
+        request = get(ECHO, *coding, method="POST") + b"%x\r\n%b\r\n0\r\n\r\n" % (len(inner), inner)
+    else:
+        request = post(ECHO, inner, *lines)
+    split = MemoryNetwork(split=(lambda data: [bytes([byte]) for byte in data]) if bytewise else None)
+
+    async def main() -> None:
+        async with door(split) as at:
+            client = await at.client()
+            client.send(request + request + get(ECHO))
+            assert await bodies(client, 3) == [b"POST /echo " + inner] * 2 + [b"GET /echo "]
+            assert at.site.refused == []
 
     run(main())
 

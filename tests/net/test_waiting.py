@@ -12,7 +12,6 @@ from maitred.net.virtual import run
 from tests.net.http import Client, Stubborn, get, post, turns
 from tests.net.site import ECHO, LATER, STREAM, Door, door, took
 
-
 # -- asking first -------------------------------------------------------------------------------------
 
 
@@ -169,7 +168,7 @@ def test_a_client_that_takes_a_little_is_not_dropped() -> None:
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_closing_connection_lingers_no_longer_than_two_seconds(reads: bool) -> None:
-    """The client goes on to send: it is read, so that it sees the refusal and not a reset, but not for ever."""
+    """The client goes on to send and is read, so that it sees the refusal and no reset; but not for ever."""
 
     async def main() -> None:
         async with door() as at:

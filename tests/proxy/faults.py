@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from maitred.wire.sse import Scanner
 from tests.net.http import Answer, Broken
 from tests.proxy.place import STREAM, WHOLE, Place
@@ -127,10 +129,10 @@ async def mended(place: Place, request: bytes) -> None:
     assert line["endpoint"].endswith(place.kitchens[second.kitchen].url.removeprefix("http://"))
 
 
-async def broken_off(place: Place, outcome: str) -> None:
+async def broken_off(place: Place, outcome: str, request: bytes = STREAM) -> None:
     """A stream failed after its first content: what came is there, then one error event, then the end."""
     client = await place.client()
-    client.send(STREAM)
+    client.send(request)
     answer = await client.answer()
     assert answer.status == 200
     assert answer.framing == "chunked"
@@ -157,9 +159,7 @@ async def cut(place: Place, request: bytes) -> Answer:
     """Ask, and return what came of an answer that was broken off."""
     client = await place.client()
     client.send(request)
-    try:
+    with pytest.raises(Broken) as broken:
         await client.answer()
-    except Broken as broken:
-        assert broken.answer is not None
-        return broken.answer
-    raise AssertionError("the answer looks whole")
+    assert broken.value.answer is not None
+    return broken.value.answer

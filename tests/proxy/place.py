@@ -40,7 +40,8 @@ def chat(**members: Any) -> bytes:
 
 
 WHOLE, STREAM = post(CHAT, chat()), post(CHAT, chat(stream=True))
-"""Two plain requests."""
+ASKS_USAGE = post(CHAT, chat(stream=True, stream_options={"include_usage": True}))
+"""Plain requests; the last is the one whose answer needs no change."""
 
 
 class Place:

@@ -13,7 +13,7 @@ from tests.proxy.place import STREAM, WHOLE, Place, in_virtual_time, serving, to
 from tests.proxy.upstream import DONE, EVENTS, JSON, ROLE, SEEN, SILENCE, Plan, stream, whole, word
 
 FIVE_SECONDS: Plan = [*stream(*EVENTS[:2], end=()), 5.0, *stream(*EVENTS[2:])[1:]]
-FOR_EVER: Plan = [*stream(ROLE, word("Hello"), end=()), 1e6]
+FOR_EVER: Plan = [*stream(ROLE, word("Hello"), ROLE[:50], end=()), 1e6]
 
 
 def draining(place: Place) -> asyncio.Task[int]:

@@ -20,13 +20,14 @@ from tests.proxy.faults import (
     last_resort,
     mended,
 )
-from tests.proxy.place import STREAM, WHOLE, in_virtual_time, serving, took
+from tests.proxy.place import ASKS_USAGE, STREAM, WHOLE, in_virtual_time, serving, took
 from tests.proxy.upstream import (
     DONE,
     ERROR,
     GOOD,
     GOOD_STREAM,
     JSON,
+    ROLE,
     SILENCE,
     End,
     chunk,
@@ -128,12 +129,13 @@ async def test_how_often_a_request_is_seated_is_a_setting() -> None:
 # -- after content: told in the stream, never repeated ------------------------------------------------
 
 
+@pytest.mark.parametrize("request_", [STREAM, ASKS_USAGE], ids=["usage hidden", "usage asked for"])
 @pytest.mark.parametrize("fault", AFTER_CONTENT)
 @in_virtual_time()
-async def test_a_failure_after_content_ends_the_stream_with_an_error(fault: str) -> None:
+async def test_a_failure_after_content_ends_the_stream_with_an_error(fault: str, request_: bytes) -> None:
     plan, outcome = AFTER_CONTENT[fault]
     async with serving(plan, GOOD, kitchens=2) as place:
-        assert await took(broken_off(place, outcome)) <= 1.0
+        assert await took(broken_off(place, outcome, request_)) <= 1.0
 
 
 @in_virtual_time()
@@ -299,7 +301,7 @@ async def test_silence_after_the_head_is_a_failure() -> None:
 
 @in_virtual_time(1000)
 async def test_silence_within_a_stream_ends_it_with_an_error() -> None:
-    async with serving([*stream(*SPOKEN, end=()), 1e6], GOOD, kitchens=2) as place:
+    async with serving([*stream(*SPOKEN, ROLE[:50], end=()), 1e6], GOOD, kitchens=2) as place:
         assert 300 <= await took(broken_off(place, "failed_upstream")) <= 300.5
 
 

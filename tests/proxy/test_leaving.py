@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from maitred.config.tree import Queue
-from tests.net.http import turns
+from tests.net.http import Client, post, turns
 from tests.proxy.place import CHAT, STREAM, WHOLE, Place, chat, in_virtual_time, serving, took
-from tests.net.http import Client, post
 from tests.proxy.upstream import EVENTS, ROLE, SILENCE, Asked, End, Plan, chunk, head, stream, word
 from tests.proxy.upstream import STREAM as STREAM_HEAD
 

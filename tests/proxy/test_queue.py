@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from maitred.config.tree import Queue
-from tests.net.http import Client, turns
-from tests.proxy.place import CHAT, WHOLE, Place, chat, in_virtual_time, post, serving, took
+from tests.net.http import Client, post, turns
+from tests.proxy.place import CHAT, WHOLE, Place, chat, in_virtual_time, serving, took
 from tests.proxy.upstream import GOOD, JSON, SILENCE, End, Plan, whole
 
 SLOW: Plan = [10.0, whole(JSON)]

@@ -14,7 +14,7 @@ from maitred.net.memory import MemoryNetwork
 from maitred.net.virtual import run
 from maitred.wire.sse import Scanner
 from tests.net.http import get, post
-from tests.proxy.place import CHAT, STREAM, WHOLE, chat, in_virtual_time, serving, took
+from tests.proxy.place import ASKS_USAGE, CHAT, STREAM, chat, in_virtual_time, serving, took
 from tests.proxy.upstream import (
     DONE,
     EVENT_STREAM,
@@ -38,8 +38,8 @@ from tests.proxy.upstream import (
 )
 
 STRANGE = (
-    '{ "model" : "m",\t"messages":[{"role":"user","content":"\\u00e4\\/\\ud83d\\ude00 ä😀"}],'
-    '"unknown":{"n":12345678901234567890123,"f":1.50e+10,"deep":[[{"a":null}]]},"seed":-0,"stream" : false }\r\n'
+    '{ "model" : "m",\t"messages":[{"role":"user","content":"\\u00e4\\/\\ud83d\\ude00 ä😀"}],"unknown":'
+    '{"n":12345678901234567890123,"f":1.50e+10,"deep":[[{"a":null}]]},"seed":-0,"stream" : false }\r\n'
 ).encode()
 RENAMED = {"name": "house", "served_as": "m", "aliases": ("default",)}
 
@@ -237,7 +237,6 @@ async def test_a_refusal_by_the_engine_passes_as_it_is(status: int) -> None:
 
 # -- streams, however they are cut --------------------------------------------------------------------
 
-ASKS_USAGE = post(CHAT, chat(stream=True, stream_options={"include_usage": True}))
 COMMENT = b": keep-alive\n\n"
 LONG = word("ä" * 40_000)
 CASES = {

@@ -270,6 +270,9 @@ def stream(*events: bytes, end: Plan = (LAST,)) -> list[Step]:
     return [STREAM, *map(chunk, events or EVENTS), *end]
 
 
-JSON = b'{"id":"chatcmpl-1","object":"chat.completion","model":"m","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}'
+JSON = (
+    b'{"id":"chatcmpl-1","object":"chat.completion","model":"m","choices":[],'
+    b'"usage":{"prompt_tokens":5,"completion_tokens":2}}'
+)
 GOOD: Plan = (whole(JSON),)
 GOOD_STREAM: Plan = stream()

@@ -118,7 +118,7 @@ class Gateway:
         leg.phase, leg.answered_at = LegPhase.ANSWERED, now
         if leg.ticket.request.stream:
             self._emit(Answered(now, leg))
-        for rival in leg.ticket.legs:
+        for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not LegPhase.OVER:
                 self._free(rival, now)
                 self.outbox.append(Drop(rival))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import httptools
 from msgspec import Struct
@@ -62,6 +62,19 @@ class Owner(Protocol):
         """It is closed."""
 
 
+class _Closed(asyncio.Transport):
+    """Stands where no transport is yet, or any more."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        pass
+
+
+CLOSED = _Closed()
+
+
 class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
@@ -83,7 +96,8 @@ class ClientConnection(asyncio.Protocol):
         self._reader: Reader | None = None
         self._bodies: list[bytes] = []
         self.on_body = self._bodies.append  # called for every chunk: spare it a frame
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport = CLOSED
         self._headers: list[tuple[bytes, bytes]] = []
         self._length: int | None = None
         self._chunked = False
@@ -101,7 +115,7 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, parts: Sequence[bytes | memoryview], reader: Reader) -> None:
         """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
-        if self._transport.is_closing():
+        if self.closing:
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader
@@ -123,6 +137,11 @@ class ClientConnection(asyncio.Protocol):
         if not self.closing:
             self._transport.resume_reading()
         self.deadline = self._sweep.now + self._patience.idle_s
+
+    def abandon(self) -> None:
+        """Close a connection that nobody waited for to the end: a loop may have made it and tell no more."""
+        self._transport.abort()
+        self.connection_lost(None)
 
     def abort(self) -> None:
         """Close at once; the reader hears nothing more. The engine sees its client leave."""
@@ -172,7 +191,9 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        del self._parser  # it names this connection, and this connection it
+        if self._transport is CLOSED:
+            return
+        self._parser, self._transport = None, CLOSED  # they name this connection, and this connection them
         self._sweep.discard(self)
         self._owner.lost(self)
         if self._reader is None:

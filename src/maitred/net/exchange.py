@@ -52,6 +52,9 @@ class Flow(Protocol):
     def resume(self) -> None:
         """It has caught up."""
 
+    def drop(self) -> None:
+        """It has left: feed it no more."""
+
 
 class Line(Protocol):
     """The connection an exchange writes to."""
@@ -181,7 +184,9 @@ class HttpExchange:
     def lost(self) -> None:
         """The client has left before the end."""
         self.gone = True
-        self.flow = None
+        flow, self.flow = self.flow, None
+        if flow is not None:
+            flow.drop()
         if self.on_gone is not None:
             self.on_gone()
 

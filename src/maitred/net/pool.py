@@ -57,17 +57,18 @@ class Pool:
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
+        tls = self._context() if secure else None
+        connection = ClientConnection(url, self._sweep, self._patience, self)
         try:
             async with asyncio.timeout(self._connect_s):
-                return await self._network.connect(
-                    lambda: ClientConnection(url, self._sweep, self._patience, self),
-                    parts.hostname or "",
-                    port,
-                    self._context() if secure else None,
-                )
+                return await self._network.connect(lambda: connection, parts.hostname or "", port, tls)
+        except asyncio.CancelledError:
+            connection.abandon()
+            raise
         except ssl.SSLError as error:
             raise ConnectFailed(FailureKind.TLS, error.reason or str(error)) from error
         except TimeoutError as error:
+            connection.abandon()
             raise ConnectFailed(FailureKind.CONNECT, f"no connection in {self._connect_s:g} s") from error
         except OSError as error:
             raise ConnectFailed(FailureKind.CONNECT, error.strerror or str(error)) from error

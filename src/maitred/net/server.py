@@ -28,7 +28,6 @@ LINGER_S = 2.0
 """How long a closing connection is still read, so that the client sees the answer and not a reset."""
 
 
-ONE_HOST = "exactly one Host header is needed"
 NO_HEAD = RequestHead("", "", {}, http11=True, length=None)
 """Stands for a head that could not be read."""
 
@@ -73,10 +72,10 @@ class ServerConnection(asyncio.Protocol):
     """One TCP connection of a client."""
 
     __slots__ = (
-        "_advancing", "_alone", "_bodies", "_broken", "_current", "_cut_short", "_fed", "_head", "_head_at",
-        "_head_bytes", "_head_over", "_headers", "_limits", "_lingering", "_parser", "_paused", "_pending",
-        "_received", "_refusal", "_site", "_sweep", "_throttled", "_unsent", "_url", "client", "deadline",
-        "transport",
+        "_advancing", "_alone", "_bodies", "_broken", "_current", "_cut_short", "_fed", "_fields", "_head",
+        "_head_at", "_head_bytes", "_head_over", "_limits", "_lingering", "_parser", "_paused", "_pending",
+        "_received", "_refusal", "_repeated", "_site", "_sweep", "_throttled", "_unsent", "_url", "client",
+        "deadline", "transport",
     )  # fmt: skip
 
     def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits) -> None:
@@ -100,7 +99,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._fields: dict[bytes, bytes] = {}
+        self._repeated: list[tuple[bytes, bytes]] = []
         self._bodies: list[bytes] = []
         self._received = 0
         self._head_at = 0.0
@@ -291,7 +291,10 @@ class ServerConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line; trailers are dropped."""
         if not self._head_over:
-            self._headers.append((name.lower(), value))
+            name = name.lower()
+            if name in self._fields:
+                self._repeated.append((name, self._fields[name]))
+            self._fields[name] = value
 
     def on_headers_complete(self) -> None:
         """The head is over: enough to refuse, or to ask for the body."""
@@ -343,28 +346,29 @@ class ServerConnection(asyncio.Protocol):
         self._head_bytes = self._fed if self._alone else 1
 
     def _read_head(self) -> RequestHead:
-        fields = dict(self._headers)
-        chunked = b"transfer-encoding" in fields
+        fields, parser = self._fields, self._parser
         return RequestHead(
-            self._parser.get_method().decode("ascii"),
+            parser.get_method().decode("ascii"),
             self._url.partition(b"?")[0].decode("latin-1"),
             fields,
-            self._parser.get_http_version() == "1.1",
-            None if chunked else int(fields.get(b"content-length", b"0")),
+            parser.get_http_version() == "1.1",
+            None if b"transfer-encoding" in fields else int(fields.get(b"content-length", 0)),
         )
 
     def _check_head(self, head: RequestHead) -> None:
         """Refuse a head that is too large, or that another reader might understand differently."""
         fields, limits = head.fields, self._limits
-        if not head.http11 or head.length is None or len(fields) < len(self._headers):
-            if (problem := _ambiguity(self._parser.get_http_version(), fields, self._headers)) is not None:
+        if not head.http11 or head.length is None or self._repeated or b"host" not in fields:
+            repeated = [name for name, _ in self._repeated]
+            problem = _ambiguity(self._parser.get_http_version(), fields, repeated)
+            if problem is not None:
                 self._stop(Refusal(Outcome.BAD_REQUEST, problem))
-        elif b"host" not in fields:
-            self._stop(Refusal(Outcome.BAD_REQUEST, ONE_HOST))
-        if len(self._headers) > limits.headers_max:
+        if len(fields) + len(self._repeated) > limits.headers_max:
             self._stop(Refusal(Outcome.HEADERS_TOO_LARGE, f"more than {limits.headers_max} headers"))
-        if max(self._head_bytes, self._fed) > limits.head_bytes_max:  # body and neighbours are in this figure
-            size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+        if self._head_bytes > limits.head_bytes_max or self._fed > limits.head_bytes_max:
+            # Perhaps: body and neighbours are in these figures.
+            lines = (*fields.items(), *self._repeated)
+            size = len(self._url) + sum(len(name) + len(value) for name, value in lines)
             if size > limits.head_bytes_max:
                 self._stop(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
         if head.length is not None and head.length > limits.body_bytes_max:
@@ -384,15 +388,15 @@ class ServerConnection(asyncio.Protocol):
         return f"the body is larger than {self._limits.body_bytes_max} bytes"
 
 
-def _ambiguity(version: str, fields: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> str | None:
+def _ambiguity(version: str, fields: dict[bytes, bytes], repeated: list[bytes]) -> str | None:
     """What llhttp accepts of an unusual head and another reader might understand differently."""
     if version not in ("1.1", "1.0"):
         return "only HTTP/1.0 and HTTP/1.1 are spoken here"
     coding = fields.get(b"transfer-encoding")
     if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
         return "the only transfer coding understood is chunked"
-    hosts = sum(name == b"host" for name, _ in headers)
-    return ONE_HOST if hosts > 1 or (hosts == 0 and version == "1.1") else None
+    missing = b"host" not in fields and version == "1.1"
+    return "exactly one Host header is needed" if missing or b"host" in repeated else None
 
 
 def factory(site: Site, sweep: Sweep, limits: HttpLimits) -> Callable[[], ServerConnection]:

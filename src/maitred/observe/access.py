@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import stat
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,12 +24,16 @@ from maitred.core.events import AtDoor, Ended, Event, Hears
 from maitred.core.words import Api
 
 LINES_MAX = 8192
+FILE_BATCH_BYTES = 256 * 1024
 NOTES_MAX = 16384
 TEXT_MAX = 128
 API_LABELS = [api.label for api in Api]
 
 Style = Literal["human", "json"]
 """How logs are written: for people, or one JSON object a line."""
+
+KNOWN = frozenset(("", "/v1/chat/completions", "/v1/completions", "/v1/embeddings"))
+"""What nearly every request says; spares looking at it again."""
 
 _harmless = re.compile(r"[!#-\[\]-~]*").fullmatch  # visible ASCII without quote and backslash
 _encode = msgspec.json.Encoder().encode
@@ -112,6 +117,8 @@ class AccessLog:
         self._form = _json if style == "json" else _human
         self._lines: deque[bytes] = deque()
         self._notes: dict[str, Facts] = {}
+        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        self._batch_bytes = FILE_BATCH_BYTES if is_file else select.PIPE_BUF
         self._writable = select.poll()
         self._writable.register(fd, select.POLLOUT)
 
@@ -130,13 +137,14 @@ class AccessLog:
     def flush(self) -> None:
         """Write what can be written without waiting; the rest stays for the next time.
 
-        Whole lines, at most PIPE_BUF bytes at once: what a pipe that polls as writable takes in full.
+        Whole lines; to anything but a file at most PIPE_BUF bytes at once, which a pipe that polls as
+        writable takes in full.
         """
         lines = self._lines
         while lines and self._writable.poll(0):
             batch = [lines.popleft()]
             size = len(batch[0])
-            while lines and (size := size + len(lines[0])) <= select.PIPE_BUF:
+            while lines and (size := size + len(lines[0])) <= self._batch_bytes:
                 batch.append(lines.popleft())
             try:
                 os.write(self._fd, b"".join(batch))
@@ -201,7 +209,7 @@ class AccessLog:
 
 def _checked(text: str) -> str:
     """Text of a client if it is short and harmless, else nothing of it."""
-    return text if not text or (len(text) <= TEXT_MAX and _harmless(text)) else ""
+    return text if text in KNOWN or (len(text) <= TEXT_MAX and _harmless(text)) else ""
 
 
 def _json(line: Line) -> bytes:
