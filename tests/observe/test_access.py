@@ -13,7 +13,7 @@ import pytest
 from maitred.core.events import Answered, AtDoor, Ended, Seated
 from maitred.core.outcome import Outcome
 from maitred.core.words import Api, Usage
-from maitred.observe.access import LINES_MAX, NOTES_MAX, AccessLog, RequestFacts, Style
+from maitred.observe.access import BATCH_LINES, LINES_MAX, NOTES_MAX, AccessLog, RequestFacts, Style
 from tests.observe.events import queued, seat
 
 WALL_S = 1_800_000_000.25
@@ -201,9 +201,9 @@ def test_facts_end_with_the_line_of_an_ended_request(sink: Sink) -> None:
 
 def test_a_full_buffer_drops_and_counts(sink: Sink) -> None:
     log = sink.log()
-    for number in range(LINES_MAX + 5):
+    for number in range(LINES_MAX + 2 * BATCH_LINES):
         log(AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
-    assert log.dropped == 5
+    assert log.dropped == 2 * BATCH_LINES
     log.flush()
     rows = sink.rows()
     assert [row["id"] for row in rows] == [f"r{number}" for number in range(LINES_MAX)]
