@@ -23,7 +23,7 @@ REQUESTS: list[tuple[str, str, object]] = [
     ("bad_request", "chat/completions", {**chat(CONTENT), "n": CANARY}),
     ("bad_request", "chat/completions", f'{{"model": {CANARY}'.encode()),
     ("bad_request", "chat/completions", b'{"prompt": "%b\xff"}' % CANARY.encode()),
-    ("failed_upstream", "embeddings", {"model": MODEL, "input": CANARY}),
+    ("engine_refused", "embeddings", {"model": MODEL, "input": CANARY}),
     ("path_not_found", "nothing", {"prompt": CANARY}),
 ]
 BROKEN = {"failed_upstream", "failed_truncated"}

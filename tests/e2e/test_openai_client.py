@@ -115,11 +115,11 @@ def test_an_unknown_model_is_an_error_that_is_not_repeated(client: OpenAI, gatew
         client.models.retrieve("gpt-9")
 
 
-def test_an_engine_without_embeddings_is_an_upstream_error(client: OpenAI, gateway: Gateway) -> None:
+def test_an_engines_own_refusal_is_passed_on_and_not_repeated(client: OpenAI, gateway: Gateway) -> None:
     before = gateway.metric("requests_total", api="embeddings")
     with pytest.raises(openai.InternalServerError) as error:
         client.embeddings.create(model=MODEL, input="a ship")
-    assert (error.value.status_code, error.value.code) == (502, "upstream_failed")
+    assert (error.value.status_code, error.value.code) == (501, "501")
     assert gateway.metric("requests_total", api="embeddings") == before + 1  # the client did not repeat it
     assert gateway.all_ready(4)  # nor is an engine shut out for what it cannot do
 

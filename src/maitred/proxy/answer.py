@@ -19,6 +19,8 @@ DROPPED = frozenset(
 )
 DROPPED_OF_STREAMS = DROPPED | {b"cache-control", b"x-accel-buffering"}
 STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
+REFUSAL_LINES = b"x-should-retry: false\r\n"
+"""An engine's refusal would be the same again; without this word clients repeat every 5xx."""
 NAMES_NOTHING = (b"close", b"keep-alive")
 
 
@@ -70,7 +72,7 @@ def is_event_stream(head: AnswerHead) -> bool:
 def answer_lines(head: AnswerHead, request_id: str, *, streamed: bool) -> bytes:
     """The engine's headers as lines for the client, with our request id."""
     hidden = DROPPED_OF_STREAMS if streamed else DROPPED
-    lines = STREAM_LINES if streamed else b""
+    lines = STREAM_LINES if streamed else b"" if head.status == 200 else REFUSAL_LINES
     for name, value in head.headers:
         if name == b"connection" and value.lower() not in NAMES_NOTHING:
             hidden = hidden | {named.strip().lower() for named in value.split(b",")}
