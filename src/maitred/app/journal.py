@@ -14,7 +14,7 @@ class JournalFile:
     def __init__(self, path: Path, bytes_max: int) -> None:
         """Raises OSError when the file cannot be written."""
         try:
-            self._file = path.open("wb")
+            self._file = path.open("wb", buffering=0)
         except OSError as error:
             raise OSError(
                 f"journal.file: {path} cannot be written: {error.strerror}; see --journal"
@@ -38,7 +38,6 @@ class JournalFile:
         if lines:
             try:
                 self._file.write(b"".join(lines))
-                self._file.flush()
             except OSError as error:
                 self._left = -1
                 log.warning("the journal ends here: %s", error)

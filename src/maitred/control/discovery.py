@@ -45,6 +45,7 @@ class Discovery:
         self._sleep = sleep
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._why: dict[str, str] = {}
+        self._told: dict[str, str] = {}
         self._learned: dict[str, tuple[str, ...]] = dict.fromkeys(config.endpoints, ())
         self._served_as = {model.name: model.served_as for model in config.models}
         models.serve(
@@ -104,6 +105,7 @@ class Discovery:
                 continue
             self._models.learn(endpoint.pool, card.raw)
             self._why.pop(url, None)
+            self._told.pop(url, None)
             facts = Facts(engine=card.engine, model=card.id, context_tokens=card.context_tokens)
             self._update(Probed(endpoint.name, ok=True, facts=facts))
 
@@ -116,10 +118,14 @@ class Discovery:
         self._update(Endpoints({name: tuple(urls) for name, urls in pools.items()}))
 
     def _tell(self, url: str, name: str | None, why: str) -> None:
-        """Say once what is wrong, to the log and to the core; the same complaint again is no news."""
-        if self._why.get(url) != why:
-            self._why[url] = why
+        """Say what is wrong, to the core at once and to the log once, when it is still so a second later.
+
+        Engines that start together with the gateway are not worth a warning.
+        """
+        if self._why.get(url) == why and self._told.get(url) != why:
+            self._told[url] = why
             log.warning("%s %s; asking again each second", url, why)
+        self._why[url] = why
         for endpoint in list(self._table.by_name.values()):
             if endpoint.url == url and name in (None, endpoint.name) and endpoint.why != why:
                 self._update(Probed(name_of(endpoint.pool, url), ok=False, why=why))
