@@ -12,7 +12,7 @@ help: ## Say what can be made
 .venv/installed: $(LOCK) pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "maitred needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(LOCK))
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: $(addprefix -r ,$(LOCK))
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

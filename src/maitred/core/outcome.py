@@ -24,7 +24,6 @@ class Outcome(Enum):
     #                     status  OpenAI code                  OpenAI type               retry
     COMPLETED = ("completed", 200, "", "", None)
     BAD_REQUEST = ("bad_request", 400, "invalid_request", "invalid_request_error", False)
-    UNAUTHENTICATED = ("unauthenticated", 401, "invalid_api_key", "authentication_error", False)
     PATH_NOT_FOUND = ("path_not_found", 404, "path_not_found", "invalid_request_error", False)
     METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "method_not_allowed", "invalid_request_error", False)
     REQUEST_TIMEOUT = ("request_timeout", 408, "request_timeout", "invalid_request_error", True)
