@@ -16,7 +16,6 @@ REQUEST, OVERLOAD, SERVER = "invalid_request_error", "server_overloaded", "serve
 ANSWERS: dict[str, tuple[int, str, str, bool | None]] = {
     "completed": (200, "", "", None),
     "bad_request": (400, "invalid_request", REQUEST, False),
-    "unauthenticated": (401, "invalid_api_key", "authentication_error", False),
     "path_not_found": (404, "path_not_found", REQUEST, False),
     "method_not_allowed": (405, "method_not_allowed", REQUEST, False),
     "request_timeout": (408, "request_timeout", REQUEST, True),
