@@ -140,11 +140,20 @@ def behind_retries(count: int) -> tuple[Hall, list[Ticket]]:
     return hall, [leg.ticket for leg in legs if leg.endpoint.name == "p/b:1"]
 
 
-@pytest.mark.parametrize(("ahead", "passes"), [(1, True), (8, True), (9, False)])
-def test_release_looks_past_a_blocked_head_but_not_far(ahead: int, passes: bool) -> None:
+@pytest.mark.parametrize("ahead", [1, 8, 12])
+def test_retries_that_fit_nowhere_hold_nobody_up(ahead: int) -> None:
     hall, _ = behind_retries(ahead)
     newcomer = hall.accept()
-    assert hall.seated() == [newcomer] * passes
+    assert hall.seated() == [newcomer]
+
+
+def test_a_retry_whose_last_hope_goes_is_told_at_once() -> None:
+    hall, _ = behind_retries(3)
+    hall.probe("p/b:1", ok=False)
+    stops = hall.release()
+    assert [type(stop) for stop in stops] == [Stop] * 3
+    assert {stop.outcome for stop in stops if isinstance(stop, Stop)} == {Outcome.NO_ENDPOINT}
+    assert hall.gateway.waiting_by_pool() == {"p": 0}
 
 
 def test_what_frees_is_offered_to_the_head_first() -> None:

@@ -6,6 +6,7 @@ sink under what is seated. At the end everything is given back, and the journal 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 
 import pytest
@@ -44,8 +45,6 @@ from maitred.core.words import (
 READY = EndpointState.READY
 HOSTS = {"p": "abc", "q": "def"}
 NAMES = [f"{pool}/{host}:1" for pool, hosts in HOSTS.items() for host in hosts]
-WINDOW = 9
-"""The head and how many behind it `release` looks at."""
 
 POOLS = st.sampled_from(sorted(HOSTS))
 PICKS = st.integers(0, 11)
@@ -144,7 +143,7 @@ class Shell(RuleBasedStateMachine):
             assert may
             assert leg.ticket.attempts < self.core.settings.attempts_max
             assert leg.endpoint.name in leg.ticket.excluded
-            self.order[leg.ticket.request.pool].insert(0, leg.ticket)
+            insort(self.order[leg.ticket.request.pool], leg.ticket, key=lambda t: t.arrival)
         self.spoken(pump)
 
     @precondition(lambda self: self.tickets)
@@ -201,8 +200,8 @@ class Shell(RuleBasedStateMachine):
                 [leg] = legs
                 endpoint = leg.endpoint
                 place = self.order[pool].index(ticket)
-                assert place < WINDOW
-                assert all(endpoint.name in passed.excluded for passed in self.order[pool][:place])
+                for passed in self.order[pool][:place]:
+                    assert endpoint.name in passed.excluded or passed.arrival == ticket.arrival
                 del self.order[pool][place]
                 assert endpoint.state is READY
                 assert endpoint.pool == pool
@@ -215,18 +214,25 @@ class Shell(RuleBasedStateMachine):
             case Stop(ticket=ticket, outcome=outcome, retry_after_s=retry_after_s):
                 pool = ticket.request.pool
                 self.order[pool].remove(ticket)
-                assert ticket.queue_deadline <= self.now
-                assert outcome is (Outcome.QUEUE_DEADLINE if self.ready(pool) else Outcome.NO_ENDPOINT)
+                late = ticket.queue_deadline <= self.now
+                assert late or self.hopeless(ticket)
+                in_time = Outcome.QUEUE_DEADLINE if late and self.ready(pool) else Outcome.NO_ENDPOINT
+                assert outcome is in_time
                 assert outcome is ticket.outcome
                 assert (retry_after_s or 0.0) >= 1.0
             case Drop(leg=leg):
                 assert leg.phase is LegPhase.OVER
 
     def look_at_the_heads(self) -> None:
-        """Nobody waits who could be seated: neither the head nor those within its window."""
-        for order in self.order.values():
-            for ticket in order[:WINDOW]:
-                assert not self.fits(ticket)
+        """Nobody waits who could be seated, and no retry that has nothing to hope for."""
+        for ticket in (ticket for order in self.order.values() for ticket in order):
+            assert not self.fits(ticket)
+            assert not self.hopeless(ticket)
+
+    def hopeless(self, ticket: Ticket) -> bool:
+        """A retry with no ready endpoint left that it may have."""
+        ready = self.ready(ticket.request.pool)
+        return bool(ticket.excluded) and all(e.name in ticket.excluded for e in ready)
 
     # -- promises ---------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ ANSWERS: dict[str, tuple[int, str, str, bool | None]] = {
 FAILURES: dict[str, tuple[bool, bool, Outcome]] = {
     "connect": (True, True, Outcome.FAILED_UPSTREAM),
     "tls": (True, True, Outcome.FAILED_UPSTREAM),
+    "local_limit": (True, False, Outcome.FAILED_UPSTREAM),
     "stale_connection": (True, False, Outcome.FAILED_UPSTREAM),
     "reset": (True, True, Outcome.FAILED_UPSTREAM),
     "first_byte_timeout": (False, True, Outcome.FAILED_DEADLINE),

@@ -5,32 +5,47 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maitred.core.queue import LOOK_PAST, PoolQueue
-from maitred.core.words import Api, Identity, PoolSettings, Request, Ticket
+from maitred.core.queue import PoolQueue
+from maitred.core.words import Api, Identity, Phase, PoolSettings, Request, Ticket
 
 LIMITS = PoolSettings(queue_requests_max=3, queue_bytes_max=100)
 
 
-def ticket(deadline: float = 30.0, body_bytes: int = 0) -> Ticket:
-    return Ticket(Request("r", Api.CHAT, "m", "p", body_bytes=body_bytes), Identity(), 0.0, deadline)
+def ticket(
+    deadline: float = 30.0, body_bytes: int = 0, arrival: float = 0.0, excluded: tuple[str, ...] = ()
+) -> Ticket:
+    made = Ticket(Request("r", Api.CHAT, "m", "p", body_bytes=body_bytes), Identity(), arrival, deadline)
+    made.excluded = excluded
+    return made
 
 
-def length(queue: PoolQueue) -> int:
-    return len(queue.tickets)
+def served(queue: PoolQueue) -> list[Ticket]:
+    """All tickets in the order in which free endpoints everywhere would take them."""
+    order = []
+    while heads := queue.heads():
+        queue.remove(heads[0])
+        order.append(heads[0])
+    return order
 
 
-def test_the_design_allows_eight_tickets_and_two_seconds() -> None:
-    assert LOOK_PAST == 8
+def test_first_come_first_served_and_a_retry_in_its_old_place() -> None:
+    queue = PoolQueue()
+    tickets = [ticket(arrival=float(at)) for at in range(4)]
+    again = [ticket(arrival=at, excluded=("a",)) for at in (1.5, 0.5)]
+    for each in (*tickets, *again):
+        queue.push(each)
+    assert queue.heads() == [tickets[0], again[1]]
+    assert served(queue) == [tickets[0], again[1], tickets[1], again[0], tickets[2], tickets[3]]
 
 
-def test_first_come_first_served_and_a_retry_before_all() -> None:
-    queue, first, second, again = PoolQueue(), ticket(), ticket(), ticket()
-    queue.push(first)
-    queue.push(second)
-    queue.push(again, front=True)
-    assert queue.candidates() == [again, first, second]
-    queue.remove(first)
-    assert queue.candidates() == [again, second]
+def test_lanes_go_with_their_last_ticket() -> None:
+    queue = PoolQueue()
+    for number in range(1000):
+        retry = ticket(excluded=(f"e{number}",))
+        queue.push(retry)
+        queue.remove(retry)
+    assert queue.heads() == []
+    assert len(queue._lanes) == 0
 
 
 def test_requests_are_bounded() -> None:
@@ -51,39 +66,32 @@ def test_bytes_are_bounded() -> None:
     assert not queue.full(0, LIMITS)
 
 
-def test_a_removed_ticket_gives_back_its_bytes_once() -> None:
+def test_a_removed_ticket_gives_back_its_bytes() -> None:
     queue, mine, other = PoolQueue(), ticket(body_bytes=7), ticket(body_bytes=5)
     queue.push(mine)
     queue.push(other)
     queue.remove(mine)
-    queue.remove(mine)
-    assert (length(queue), queue.body_bytes) == (1, 5)
-
-
-def test_the_head_and_eight_behind_it_are_looked_at() -> None:
-    queue, waiting = PoolQueue(), [ticket() for _ in range(12)]
-    for each in waiting:
-        queue.push(each)
-    assert queue.candidates() == waiting[:9]
-    queue.remove(waiting[0])
-    assert queue.candidates() == waiting[1:10]
+    assert (queue.waiting, queue.body_bytes) == (1, 5)
 
 
 Steps = list[tuple[str, int, int]]
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["push", "front", "remove"]), st.integers(0, 9), st.integers(0, 50)))
+    st.lists(st.tuples(st.sampled_from(["push", "again", "remove"]), st.integers(0, 9), st.integers(0, 50)))
 )
 def test_counters_and_deadlines_follow_any_coming_and_going(steps: Steps) -> None:
     queue, inside = PoolQueue(), dict[int, Ticket]()
     for verb, number, size in steps:
         if verb == "remove" and number in inside:
-            queue.remove(inside.pop(number))
+            gone = inside.pop(number)
+            queue.remove(gone)
+            gone.phase = Phase.ENDED
         elif verb != "remove" and number not in inside:
-            inside[number] = ticket(deadline=float(size), body_bytes=size)
-            queue.push(inside[number], front=verb == "front")
-        assert length(queue) == len(inside)
+            excluded = ("a",) if verb == "again" else ()
+            inside[number] = ticket(float(size), size, float(number), excluded)
+            queue.push(inside[number])
+        assert queue.waiting == len(inside)
         assert queue.body_bytes == sum(t.request.body_bytes for t in inside.values())
         earliest = min((t.queue_deadline for t in inside.values()), default=None)
         assert queue.next_deadline() == earliest

@@ -81,7 +81,7 @@ class Gateway:
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         queue = self._queue(pool)
         ticket = Ticket(request, identity, now, now + limits.queue_wait_s)
-        if queue.full(request.body_bytes, limits) and (queue.tickets or not self._fits(ticket, limits)):
+        if queue.full(request.body_bytes, limits) and (queue.waiting or not self._fits(ticket, limits)):
             raise Refusal(
                 Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=self._drain_s(pool)
             )
@@ -95,7 +95,7 @@ class Gateway:
             return []
         effects, self.outbox = self.outbox, []
         for pool, queue in self._queues.items():
-            if queue.tickets:
+            if queue.waiting:
                 if queue.earliest <= now:
                     self._expire(pool, queue, now, effects)
                 self._seat(pool, queue, now, effects)
@@ -137,7 +137,7 @@ class Gateway:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
         if leg.phase is LegPhase.OVER:
             return False
-        delivered = leg.phase is LegPhase.ANSWERED
+        delivered = leg.phase is LegPhase.ANSWERED or failure.final
         ticket = leg.ticket
         self._free(leg, now)
         known = leg.incarnation == leg.endpoint.incarnation
@@ -152,7 +152,7 @@ class Gateway:
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.phase = Phase.QUEUED
-            self._queue(ticket.request.pool).push(ticket, front=True)
+            self._queue(ticket.request.pool).push(ticket)
             self.waiting += 1
         return again
 
@@ -171,7 +171,7 @@ class Gateway:
 
     def waiting_by_pool(self) -> dict[str, int]:
         """How many tickets wait in each pool, for whoever watches."""
-        return {pool: len(queue.tickets) for pool, queue in list(self._queues.items())}
+        return {pool: queue.waiting for pool, queue in list(self._queues.items())}
 
     def update(self, change: Change, now: float) -> None:
         """Let the world and the operator in: addresses, probe results, settings."""
@@ -212,14 +212,20 @@ class Gateway:
     def _seat(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
         cap, endpoints = self._limits(pool).cap, self.table.by_pool.get(pool, ())
         seated = True
-        while seated and queue.tickets:
+        while seated and queue.waiting:
             seated = False
-            for ticket in queue.candidates():
+            for ticket in queue.heads():
                 endpoint = least_loaded(endpoints, ticket, cap)
                 if endpoint is not None:
                     queue.remove(ticket)
                     effects.append(self._go(ticket, endpoint, now))
-                    seated = True
+                elif ticket.excluded and not self._may_hope(ticket):
+                    self._end(ticket, Outcome.NO_ENDPOINT, None, now)
+                    effects.append(Stop(ticket, Outcome.NO_ENDPOINT, 1.0))
+                else:
+                    continue
+                seated = True
+                break
         queue.settle()
 
     def _go(self, ticket: Ticket, endpoint: Endpoint, now: float) -> Go:
@@ -246,6 +252,9 @@ class Gateway:
         if ticket.phase is Phase.QUEUED:
             self._queues[pool].remove(ticket)
             self.waiting -= 1
+        if usage is None and any(leg.output_tokens for leg in ticket.legs):
+            # Cut or left on the way: what was generated counts all the same.
+            usage = Usage(output_tokens=sum(leg.output_tokens for leg in ticket.legs), exact=False)
         for leg in ticket.legs:
             if leg.phase is not LegPhase.OVER:
                 self._free(leg, now)
@@ -264,7 +273,7 @@ class Gateway:
             return False
         return self._may_hope(ticket, leg.endpoint.name)
 
-    def _may_hope(self, ticket: Ticket, but: str = "") -> bool:
+    def _may_hope(self, ticket: Ticket, but: str | None = None) -> bool:
         """Whether a ready endpoint, full or not, may still have this ticket; `but` this one."""
         endpoints = self.table.by_pool.get(ticket.request.pool, ())
         return any(e.state is READY and e.name not in ticket.excluded and e.name != but for e in endpoints)
@@ -291,7 +300,7 @@ class Gateway:
         Up to a quarter is added at random, so that those refused together do not return together.
         """
         queue, places = self._queues.get(pool), self._ready(pool) * self._limits(pool).cap
-        before = len(queue.tickets) if queue is not None else 0
+        before = queue.waiting if queue is not None else 0
         wait_s = (before + 1) * self._service_s.get(pool, 1.0) / places if places else 1.0
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
 
@@ -303,6 +312,6 @@ class Gateway:
 
     def _forget_pools(self) -> None:
         """Drop the queues of pools that are no more and hold nobody."""
-        for pool in [p for p, q in self._queues.items() if not q.tickets and p not in self.table.by_pool]:
+        for pool in [p for p, q in self._queues.items() if not q.waiting and p not in self.table.by_pool]:
             del self._queues[pool]
             self._service_s.pop(pool, None)

@@ -104,6 +104,7 @@ class FailureKind(Enum):
     #                      repeatable blames outcome
     CONNECT = ("connect", True, True, Outcome.FAILED_UPSTREAM)
     TLS = ("tls", True, True, Outcome.FAILED_UPSTREAM)
+    LOCAL_LIMIT = ("local_limit", True, False, Outcome.FAILED_UPSTREAM)
     STALE_CONNECTION = ("stale_connection", True, False, Outcome.FAILED_UPSTREAM)
     RESET = ("reset", True, True, Outcome.FAILED_UPSTREAM)
     FIRST_BYTE_TIMEOUT = ("first_byte_timeout", False, True, Outcome.FAILED_DEADLINE)

@@ -1,90 +1,91 @@
 """Where tickets wait: one bounded first-come queue per pool.
 
-A retry goes back to the head with its first deadline. Bounds count what waits, never what is seated, and
-return to zero by themselves because every way out passes `remove`.
+Tickets that failed somewhere may not sit there again, so a queue has lanes: those of one lane may sit at the
+same endpoints, and when its first fits nowhere none of it does. A retry keeps its arrival and its deadline,
+and so its place before everybody who came later. Bounds count what waits, never what is seated, and return
+to zero by themselves because every way out passes `remove`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
-from itertools import islice
 
-from maitred.core.words import PoolSettings, Ticket
+from maitred.core.words import Phase, PoolSettings, Ticket
 
 NEVER = float("inf")
-LOOK_PAST = 8
-"""So many tickets behind a head that fits nowhere may be seated before it: it failed at the endpoint that has
-room, and whatever else frees is offered to it first."""
 
 
 class PoolQueue:
-    """First come, first served; the number of tickets and `body_bytes` are bounded.
+    """First come, first served; `waiting` tickets and their `body_bytes` are bounded.
 
-    `tickets` holds every ticket in order of service. Most are seated at once; only one that had to stay
-    gets an entry in `_deadlines`, a heap whose entries die with the ticket's place and are swept out when
-    they outnumber the living. `earliest` is never later than the first deadline of a waiting ticket.
+    Most tickets are seated at once; only one that had to stay gets an entry in `_deadlines`, a heap whose
+    entries die with the wait and are swept out when they outnumber the living. `earliest` is never later
+    than the first deadline of a waiting ticket.
     """
 
-    __slots__ = (
-        "_deadlines",
-        "_fresh",
-        "_sequence",
-        "body_bytes",
-        "earliest",
-        "tickets",
-    )
+    __slots__ = ("_deadlines", "_fresh", "_lanes", "_sequence", "body_bytes", "earliest", "waiting")
 
     def __init__(self) -> None:
-        self.tickets: OrderedDict[int, Ticket] = OrderedDict()
+        self._lanes: dict[tuple[str, ...], dict[int, Ticket]] = {}
         self._fresh: list[Ticket] = []
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._sequence = 0
+        self.waiting = 0
         self.body_bytes = 0
         self.earliest = NEVER
 
     def full(self, body_bytes: int, limits: PoolSettings) -> bool:
         """Whether one more body of this size would pass a bound."""
         return (
-            len(self.tickets) >= limits.queue_requests_max
-            or self.body_bytes + body_bytes > limits.queue_bytes_max
+            self.waiting >= limits.queue_requests_max or self.body_bytes + body_bytes > limits.queue_bytes_max
         )
 
-    def push(self, ticket: Ticket, *, front: bool = False) -> None:
-        """Let a ticket wait, at the tail, or at the head when it comes back from a failed seat."""
-        self.tickets[id(ticket)] = ticket
+    def push(self, ticket: Ticket) -> None:
+        """Let a ticket wait, behind all of its lane that arrived before it."""
+        lane = self._lanes.setdefault(ticket.excluded, {})
+        late = bool(lane) and next(reversed(lane.values())).arrival > ticket.arrival
+        lane[id(ticket)] = ticket
+        if late:
+            by_arrival = sorted(lane.items(), key=lambda entry: entry[1].arrival)
+            self._lanes[ticket.excluded] = dict(by_arrival)
         self._fresh.append(ticket)
+        self.waiting += 1
         self.body_bytes += ticket.request.body_bytes
         self.earliest = min(self.earliest, ticket.queue_deadline)
-        if front:
-            self.tickets.move_to_end(id(ticket), last=False)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a waiting ticket out, whatever the reason."""
+        lane = self._lanes[ticket.excluded]
+        del lane[id(ticket)]
+        if not lane and ticket.excluded:
+            del self._lanes[ticket.excluded]
+        self.waiting -= 1
+        self.body_bytes -= ticket.request.body_bytes
+
+    def heads(self) -> list[Ticket]:
+        """The first ticket of each lane, in order of arrival."""
+        heads = [next(iter(lane.values())) for lane in self._lanes.values() if lane]
+        if len(heads) > 1:
+            heads.sort(key=lambda ticket: ticket.arrival)
+        return heads
 
     def settle(self) -> None:
         """Watch the deadlines of those who came since the last time and had to stay."""
         for ticket in self._fresh:
-            if id(ticket) in self.tickets:
+            if ticket.phase is Phase.QUEUED:
                 self._sequence += 1
                 heapq.heappush(self._deadlines, (ticket.queue_deadline, self._sequence, ticket))
         self._fresh.clear()
-        if len(self._deadlines) > 2 * len(self.tickets) + 64:
-            self._deadlines = [entry for entry in self._deadlines if id(entry[2]) in self.tickets]
+        if len(self._deadlines) > 2 * self.waiting + 64:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].phase is Phase.QUEUED]
             heapq.heapify(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
-
-    def remove(self, ticket: Ticket) -> None:
-        """Take a ticket out, whatever the reason; nothing happens when it does not wait."""
-        if self.tickets.pop(id(ticket), None) is not None:
-            self.body_bytes -= ticket.request.body_bytes
-
-    def candidates(self) -> list[Ticket]:
-        """Tickets that may be seated now, in order: the head and a few behind it."""
-        return list(islice(self.tickets.values(), 1 + LOOK_PAST))
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""
         if self._fresh:
             self.settle()
-        while self._deadlines and id(self._deadlines[0][2]) not in self.tickets:
+        while self._deadlines and self._deadlines[0][2].phase is not Phase.QUEUED:
             heapq.heappop(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
         return self.earliest if self._deadlines else None

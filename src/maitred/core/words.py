@@ -58,12 +58,16 @@ class Usage(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why a leg failed: its kind, the engine's status if one came, and the wait the engine asked for."""
+    """Why a leg failed: its kind, the engine's status if one came, and the wait the engine asked for.
+
+    `final`: a part of the answer has left for the client, so nothing may be repeated.
+    """
 
     kind: FailureKind
     status: int = 0
     retry_after_s: float | None = None
     detail: str = ""
+    final: bool = False
 
 
 class EndpointState(IntEnum):
