@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from maitred.net.memory import MemoryNetwork
+from maitred.net.server import PIPELINED_MAX
 from maitred.net.virtual import run
 from tests.net.http import Broken, Client, chunked, get, post, turns
 from tests.net.site import ECHO, LATER, STREAM, door
@@ -67,7 +70,7 @@ def test_a_large_answer_is_whole() -> None:
         (("Connection: close",), "1.1", False),
         (("Connection: x, Close",), "1.1", False),
         ((), "1.0", False),
-        (("Connection: keep-alive",), "1.0", True),
+        (("Connection: keep-alive",), "1.0", False),
     ],
 )
 def test_a_connection_is_kept_as_the_client_wishes(lines: tuple[str, ...], version: str, kept: bool) -> None:
@@ -245,16 +248,80 @@ def test_a_broken_request_is_refused_after_those_before_it_are_answered() -> Non
     run(main())
 
 
-def test_a_client_that_sends_far_ahead_is_not_read() -> None:
+@pytest.mark.parametrize("size", [10, 40_000], ids=["many", "large"])
+def test_a_client_that_sends_far_ahead_is_refused_after_its_answers(size: int) -> None:
+    """Not reading it any further would also mean not to notice that it leaves."""
+
+    async def main() -> None:
+        async with door(body_bytes_max=500_000) as at:
+            client = await at.client()
+            client.send(post(LATER, b"0"), *(post(ECHO, b"x" * size) for _ in range(100)))
+            await turns(200)
+            assert len(at.site.served) == 1
+            at.site.held[0].respond(200, b"", b"late")
+            answers = [await client.answer()]
+            while answers[-1].status == 200:
+                answers.append(await client.answer())
+            assert len(answers) == {10: PIPELINED_MAX, 40_000: 12}[size] + 2
+            assert answers[-1].outcome == "bad_request"
+            await client.closed()
+
+    run(main())
+
+
+def test_what_comes_around_a_body_is_bounded() -> None:
+    """A trailer without end would be collected by the parser, byte for byte."""
+
+    async def main() -> None:
+        async with door(head_bytes_max=1000) as at:
+            client = await at.client()
+            client.send(chunked(ECHO, b"x" * 5000).removesuffix(b"\r\n") + b"X: ")
+            client.send(*[b"y" * 400 for _ in range(5)])
+            answer = await client.answer()
+            assert (answer.status, answer.outcome) == (431, "headers_too_large")
+            await client.closed()
+
+    run(main())
+
+
+def test_an_upgrade_that_was_not_asked_of_this_connection_changes_nothing() -> None:
     async def main() -> None:
         async with door() as at:
             client = await at.client()
-            client.send(post(LATER, b"0"), *(post(ECHO, b"x" * 10_000) for _ in range(100)))
-            await turns(200)
-            assert client.transport.get_write_buffer_size() > 500_000
+            empty = chunked(ECHO).replace(b"\r\n\r\n", b"\r\nUpgrade: h2c\r\n\r\n", 1)
+            client.send(empty + post("/nope", b"a") + post(ECHO, b"b"))
+            first, second, third = [await client.answer() for _ in range(3)]
+            assert (first.body, second.status, third.body) == (b"POST /echo ", 404, b"POST /echo b")
+
+    run(main())
+
+
+def test_a_client_is_asked_for_its_body_when_its_turn_comes() -> None:
+    async def main() -> None:
+        async with door() as at:
+            client = await at.client()
+            asking = post(ECHO, b"abc", "Expect: 100-continue")
+            client.send(post(LATER, b"0") + asking[:-3])
+            await turns(20)
             at.site.held[0].respond(200, b"", b"late")
-            await bodies(client, 101)
-            assert client.transport.get_write_buffer_size() == 0
+            assert (await client.answer()).body == b"late"
+            await client.heard(b"100 Continue")
+            client.send(b"abc")
+            assert (await client.answer()).body == b"POST /echo abc"
+
+    run(main())
+
+
+def test_a_connection_that_closes_does_not_wait_for_its_client_for_ever() -> None:
+    async def main() -> None:
+        async with door(write_timeout_s=60.0) as at:
+            client = await at.client()
+            client.transport.pause_reading()
+            client.send(post(ECHO, b"x" * 50_000, "Connection: close"))
+            await asyncio.sleep(50)
+            assert at.site.connections
+            await asyncio.sleep(20)
+            assert not at.site.connections
 
     run(main())
 

@@ -66,7 +66,7 @@ class Line(Protocol):
         """The answer is over."""
 
 
-class House(Protocol):
+class Keeper(Protocol):
     """What an exchange must know of its site: whether connections are still kept."""
 
     draining: bool
@@ -80,10 +80,10 @@ class HttpExchange:
         "refusal", "started", "status",
     )  # fmt: skip
 
-    def __init__(self, line: Line, site: House, head: RequestHead, body: bytes) -> None:
+    def __init__(self, line: Line, site: Keeper, head: RequestHead, body: bytes) -> None:
         self._line = line
         self._site = site
-        self._keep = head.keep_alive
+        self._keep = head.keep_alive and head.http11  # 1.0 would have to be told, and gains nothing
         self._chunked = False
         self.head = head
         self.body = body

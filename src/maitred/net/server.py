@@ -20,8 +20,8 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.sweep import NEVER, Sweep
 
-PIPELINED_MAX = 16
-"""Requests that may wait behind the one being served; beyond it the connection is not read."""
+PIPELINED_MAX = 64
+"""Requests that may wait behind the one being served, with bodies of at most one largest body in all."""
 DISCARD_BYTES_MAX = 64 * 1024
 """A refused request's body up to this size is read and dropped; a larger one ends the connection."""
 LINGER_S = 2.0
@@ -72,10 +72,10 @@ class ServerConnection(asyncio.Protocol):
     """One TCP connection of a client."""
 
     __slots__ = (
-        "_advancing", "_alone", "_bodies", "_broken", "_current", "_cut_short", "_fed", "_fields", "_head",
-        "_head_at", "_head_bytes", "_head_over", "_limits", "_lingering", "_parser", "_paused", "_pending",
-        "_received", "_refusal", "_repeated", "_site", "_sweep", "_throttled", "_unsent", "_url", "client",
-        "deadline", "transport",
+        "_advancing", "_alone", "_barren", "_bodies", "_broken", "_chunked_body", "_current", "_cut_short",
+        "_expects", "_fed", "_fields", "_head", "_head_at", "_head_bytes", "_head_over", "_limits",
+        "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal", "_repeated", "_site",
+        "_sweep", "_unsent", "_url", "client", "deadline", "transport",
     )  # fmt: skip
 
     def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits) -> None:
@@ -89,7 +89,6 @@ class ServerConnection(asyncio.Protocol):
         self._lingering = False  # closing: what still comes is read and dropped
         self._advancing = False
         self._paused = False  # the client does not take what was written
-        self._throttled = False  # we do not read what the client sends
         self._unsent = 0
         self._fed = 0
         self._alone = True
@@ -102,7 +101,10 @@ class ServerConnection(asyncio.Protocol):
         self._fields: dict[bytes, bytes] = {}
         self._repeated: list[tuple[bytes, bytes]] = []
         self._bodies: list[bytes] = []
+        self._chunked_body = bytearray()  # chunks may be tiny, and pieces of memory are not
         self._received = 0
+        self._barren = 0  # bytes since the last of the body
+        self._expects = False
         self._head_at = 0.0
         self._head_bytes = 0
         self._head_over = False
@@ -133,8 +135,10 @@ class ServerConnection(asyncio.Protocol):
         self._alone = True
         if self._head_bytes:
             self._head_bytes += self._fed
+        if self._head_over:
+            self._barren += self._fed
         self._parse(data)
-        if not self._head_over and self._head_bytes > self._limits.head_bytes_max:
+        if (self._barren if self._head_over else self._head_bytes) > self._limits.head_bytes_max:
             self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
         self._advance()
 
@@ -147,36 +151,39 @@ class ServerConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._sweep.discard(self)
         self._site.closed(self)
-        self._pending.clear()
         del self._parser  # it names this connection, and this connection it
         exchange, self._current = self._current, None
         if exchange is not None:
             exchange.lost()
-        elif self._head is not None and not self._lingering:
+        for waiting in self._pending:
+            self._site.left(waiting)
+        self._pending.clear()
+        if self._head is not None and not self._lingering:
             self._site.left(HttpExchange(self, self._site, self._head, b""))
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol: the client is slow."""
         self._paused = True
         self._unsent = self.transport.get_write_buffer_size()
-        self._rest()
+        self._set_deadline()
         if self._current is not None:
             self._current.hold(paused=True)
 
     def resume_writing(self) -> None:
         """See asyncio.Protocol."""
         self._paused = False
-        self._rest()
+        self._set_deadline()
         if self._current is not None:
             self._current.hold(paused=False)
         self._advance()
 
-    def expired(self, now: float) -> None:  # noqa: ARG002
+    def expired(self, now: float) -> None:
         """See Sweep: too slow with its head or body, idle for too long, or not taking its answer."""
-        if self._paused and (unsent := self.transport.get_write_buffer_size()) < self._unsent:
-            self._unsent = unsent  # it takes little, but it takes
-            self._rest()
-        elif self._lingering or self._paused or not self._head_bytes:
+        unsent = self.transport.get_write_buffer_size()
+        if 0 < unsent < self._unsent:  # it takes little, but it takes
+            self._unsent = unsent
+            self.deadline = now + self._limits.write_timeout_s
+        elif self._lingering or self._paused or self.transport.is_closing() or not self._head_bytes:
             self.transport.abort()
         else:
             self._break(Refusal(Outcome.REQUEST_TIMEOUT, "the request did not arrive in time"))
@@ -191,11 +198,11 @@ class ServerConnection(asyncio.Protocol):
         self._current = None
         if not keep:
             self.close()
-        elif self._pending or self._broken is not None:
+        elif self._pending or self._expects or self._broken is not None:
             if not self._advancing:
                 self._advance()
         elif not self._advancing:
-            self._rest()
+            self._set_deadline()
 
     def close(self) -> None:
         """Close after what was written has left; an unread body is drained for a moment."""
@@ -203,6 +210,8 @@ class ServerConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if self._broken is None and not self._head_bytes:
+            self._unsent = self.transport.get_write_buffer_size()
+            self.deadline = self._sweep.now + self._limits.write_timeout_s
             self.transport.close()
             return
         self._lingering = True
@@ -210,7 +219,7 @@ class ServerConnection(asyncio.Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
-    def _rest(self) -> None:
+    def _set_deadline(self) -> None:
         """Set the deadline of what the connection waits for now."""
         now, limits = self._sweep.now, self._limits
         if self._paused:
@@ -237,25 +246,21 @@ class ServerConnection(asyncio.Protocol):
             else:
                 self._site.serve(exchange)
         self._advancing = False
-        if self._current is None and self._broken is not None and not self._lingering:
+        if self._current is not None or self._pending or self.transport.is_closing():
+            return
+        if self._broken is not None and not self._lingering:
             head = self._head or NO_HEAD
             exchange = self._current = HttpExchange(self, self._site, head, b"")
             self._site.refuse(exchange, self._broken, keep=False)
         if not self._lingering:
-            if self._current is None:
-                self._rest()
-            if self._throttled or len(self._pending) >= PIPELINED_MAX:
-                self._throttle()
+            self._ask_for_body()
+            self._set_deadline()
 
-    def _throttle(self) -> None:
-        """Stop reading a client that sends far ahead of its answers."""
-        throttle = len(self._pending) >= PIPELINED_MAX
-        if throttle is not self._throttled and not self.transport.is_closing():
-            self._throttled = throttle
-            if throttle:
-                self.transport.pause_reading()
-            else:
-                self.transport.resume_reading()
+    def _ask_for_body(self) -> None:
+        """Tell a client that waits for the word that its body may come, now that it is its turn."""
+        if self._expects:
+            self._expects = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     # -- parsing ----------------------------------------------------------------------------------
 
@@ -312,16 +317,19 @@ class ServerConnection(asyncio.Protocol):
             self._refusal = refusal
             return
         expect = head.fields.get(b"expect")
-        if expect and expect.lower() == b"100-continue" and self._current is None and not self._pending:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._expects = expect is not None and expect.lower() == b"100-continue" and head.http11
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
+        self._barren = 0
         self._received += len(body)
         if self._received > self._limits.body_bytes_max:
             self._stop(Refusal(Outcome.BODY_TOO_LARGE, self._too_large()))
         if self._refusal is None:
-            self._bodies.append(body)
+            if self._head is not None and self._head.length is None:
+                self._chunked_body += body
+            else:
+                self._bodies.append(body)
 
     def on_message_complete(self) -> None:
         """The request is whole: it may be served when those before it are."""
@@ -329,11 +337,13 @@ class ServerConnection(asyncio.Protocol):
         assert head is not None  # noqa: S101 - it was read when the head was over
         if not self._cut_short:
             head.keep_alive = self._parser.should_keep_alive()
-            if head.length != 0 and not self._received and b"upgrade" in head.fields:
+            if b"upgrade" in head.fields and head.length != 0 and self._parser.should_upgrade():
                 self._cut_short = True  # only the head is over: see `_ignore_upgrade`
                 return
         bodies = self._bodies
-        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        body = bodies[0] if len(bodies) == 1 else bytes(self._chunked_body) or b"".join(bodies)
+        if self._pending:
+            self._check_backlog(len(body))
         exchange = HttpExchange(self, self._site, head, body)
         exchange.refusal = self._refusal
         self._pending.append(exchange)
@@ -344,6 +354,12 @@ class ServerConnection(asyncio.Protocol):
         """A request begins. How much of this read is its head is known only if it is alone in it."""
         self._head_at = self._sweep.now
         self._head_bytes = self._fed if self._alone else 1
+
+    def _check_backlog(self, body_bytes: int) -> None:
+        """Refuse a client that sends too far ahead of its answers."""
+        waiting_bytes = body_bytes + sum(len(exchange.body) for exchange in self._pending)
+        if len(self._pending) >= PIPELINED_MAX or waiting_bytes > self._limits.body_bytes_max:
+            self._stop(Refusal(Outcome.BAD_REQUEST, "too many requests at once on one connection"))
 
     def _read_head(self) -> RequestHead:
         fields, parser = self._fields, self._parser
@@ -395,6 +411,8 @@ def _ambiguity(version: str, fields: dict[bytes, bytes], repeated: list[bytes]) 
     coding = fields.get(b"transfer-encoding")
     if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
         return "the only transfer coding understood is chunked"
+    if b"transfer-encoding" in repeated or b"content-encoding" in repeated:
+        return "codings on several lines are not understood"
     missing = b"host" not in fields and version == "1.1"
     return "exactly one Host header is needed" if missing or b"host" in repeated else None
 
