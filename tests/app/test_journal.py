@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import resource
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,20 @@ def test_it_ends_with_a_whole_line_at_its_size_and_says_so_once(
     assert len(caplog.messages) == 1
 
 
+def test_what_an_earlier_run_recorded_is_kept(tmp_path: Path) -> None:
+    path, older = tmp_path / "j", tmp_path / "j.1"
+    for number in range(3):
+        journal = JournalFile(path, 1000)
+        assert path.read_bytes() == b""
+        journal.write(b"%d\n" % number)
+        journal.close()
+    assert (older.read_bytes(), path.read_bytes()) == (b"1\n", b"2\n")
+    for _ in range(2):  # starts that came to nothing
+        JournalFile(path, 1000).close()
+    assert older.read_bytes() == b"2\n"
+    assert sorted(tmp_path.iterdir()) == [path, older]
+
+
 def test_a_full_disk_ends_the_journal_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     journal = JournalFile(Path("/dev/full"), 1000)
     journal.write(b"a\n")
@@ -44,6 +62,39 @@ def test_a_full_disk_ends_the_journal_and_nothing_else(caplog: pytest.LogCapture
         journal.write(b"b\n")
         journal.close()
     assert len(caplog.messages) == 1
+
+
+@pytest.fixture
+def almost_full() -> Iterator[int]:
+    """Room for so many bytes in a file, and no more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    yield 10
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_disk_with_room_for_half_a_line_ends_it_too(
+    tmp_path: Path, almost_full: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "j"
+    journal = JournalFile(path, 1000)
+    with caplog.at_level(logging.WARNING):
+        journal.write(b"a line too long\n")
+        journal.flush()
+        assert path.stat().st_size == almost_full
+    assert len(caplog.messages) == 1
+    journal.close()
+
+
+def test_closing_never_fails(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    journal = JournalFile(path, 1000)
+    [fd] = [int(link.name) for link in Path("/proc/self/fd").iterdir() if link.resolve() == path]
+    os.close(fd)
+    journal.write(b"a\n")
+    journal.close()
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

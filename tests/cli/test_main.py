@@ -145,6 +145,10 @@ def test_errors_of_a_file_name_file_line_and_path_and_all_are_told(folder: Path,
     [
         (["-c", "none.yaml"], "none.yaml: No such file or directory"),
         (["gpu1:8000"], "argument URL[0]: 'gpu1:8000': scheme must be http or https"),
+        (
+            ["http://h:1", "https://h:1"],
+            "argument URL[1]: 'https://h:1' is in this list already as 'http://h:1'; leave one out",
+        ),
         ([NOBODY, "--listen", "8000"], "flag --listen: '8000' is not an address"),
         ([NOBODY, "--listen", "0.0.0.0:8000"], "flag --listen: 0.0.0.0:8000 is open to other machines"),
         ([NOBODY, "--admin", "0.0.0.0:9000"], "flag --admin: 0.0.0.0:9000 is open to other machines"),
@@ -180,6 +184,7 @@ def test_a_taken_port_is_one_line_that_names_the_flag(
     [line] = said.stderr.splitlines()
     assert line.startswith("Error: ")
     assert taken in line
+    assert ": Address already in use; " in line
     assert flag in line
 
 

@@ -216,6 +216,33 @@ def test_a_complaint_is_logged_once_and_not_at_the_first_try(
         virtual.run(main())
 
 
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("b", "c", "a")])
+def test_a_complaint_about_one_of_several_pools_at_an_address_is_logged_once(
+    names: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        url = ("http://127.0.0.1:1",)
+        async with town(Config(models=tuple(Model(name=name, endpoints=url) for name in names))) as it:
+            await asyncio.sleep(5)
+            assert [message.split(";")[0] for message in caplog.messages] == [
+                "http://127.0.0.1:1 does not answer (Connect call failed ('127.0.0.1', 1))"
+            ]
+            caplog.clear()
+            await it.open(1, card("a"))
+            await asyncio.sleep(5)
+            assert sorted(message.split(";")[0] for message in caplog.messages) == [
+                "http://127.0.0.1:1 serves 'a', not 'b'",
+                "http://127.0.0.1:1 serves 'a', not 'c'",
+            ]
+            caplog.clear()
+            it.close(1)
+            await asyncio.sleep(5)
+            assert len(caplog.messages) == 1
+
+    with caplog.at_level(logging.WARNING, "maitred.discovery"):
+        virtual.run(main())
+
+
 @in_town(named("q", 1))
 async def test_what_is_no_list_of_models_is_said(it: Town) -> None:
     await it.open(1, {"object": "model"})

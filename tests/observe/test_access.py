@@ -13,13 +13,14 @@ import pytest
 from maitred.core.events import Answered, AtDoor, Ended, Seated
 from maitred.core.outcome import Outcome
 from maitred.core.words import Api, Usage
-from maitred.observe.access import BATCH_LINES, LINES_MAX, NOTES_MAX, AccessLog, RequestFacts, Style
+from maitred.observe.access import BATCH_LINES, NOTES_MAX, AccessLog, RequestFacts, Style
+from maitred.observe.sink import LINES_MAX, Sink
 from tests.observe.events import queued, seat
 
 WALL_S = 1_800_000_000.25
 
 
-class Sink:
+class LogFile:
     """A file that a log writes to."""
 
     def __init__(self, path: Path) -> None:
@@ -27,7 +28,7 @@ class Sink:
         self.fd = os.open(path, os.O_WRONLY | os.O_CREAT)
 
     def log(self, style: Style = "json") -> AccessLog:
-        return AccessLog(self.fd, style, wall=lambda: WALL_S)
+        return AccessLog(Sink(self.fd), style, wall=lambda: WALL_S)
 
     def lines(self) -> list[str]:
         return self.path.read_text().splitlines()
@@ -37,10 +38,10 @@ class Sink:
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> Iterator[Sink]:
-    sink = Sink(tmp_path / "access.log")
-    yield sink
-    os.close(sink.fd)
+def file(tmp_path: Path) -> Iterator[LogFile]:
+    file = LogFile(tmp_path / "access.log")
+    yield file
+    os.close(file.fd)
 
 
 @pytest.fixture
@@ -65,12 +66,12 @@ def facts(status: int = 0) -> RequestFacts:
     return made
 
 
-def test_a_completed_request(sink: Sink) -> None:
-    log = sink.log()
+def test_a_completed_request(file: LogFile) -> None:
+    log = file.log()
     log.note("r1", facts(200))
     log(ended())
     log.flush()
-    assert sink.rows() == [
+    assert file.rows() == [
         {
             "ts": 1_800_000_000_250,
             "id": "r1",
@@ -97,11 +98,11 @@ def test_a_completed_request(sink: Sink) -> None:
     ]
 
 
-def test_a_request_that_left_the_queue_unseated(sink: Sink) -> None:
-    log = sink.log()
+def test_a_request_that_left_the_queue_unseated(file: LogFile) -> None:
+    log = file.log()
     log(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
     log.flush()
-    [row] = sink.rows()
+    [row] = file.rows()
     assert (row["outcome"], row["status"], row["queue_s"], row["duration_s"]) == (
         "queue_deadline",
         429,
@@ -111,13 +112,13 @@ def test_a_request_that_left_the_queue_unseated(sink: Sink) -> None:
     assert row.keys().isdisjoint({"endpoint", "attempts", "ttft_s", "output_tokens", "client"})
 
 
-def test_a_refused_request(sink: Sink) -> None:
-    log = sink.log()
+def test_a_refused_request(file: LogFile) -> None:
+    log = file.log()
     log.note("r2", facts())
     log(AtDoor(1.0, "r2", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support"))
     log(AtDoor(1.0, "r3", Outcome.PATH_NOT_FOUND))
     log.flush()
-    assert sink.rows() == [
+    assert file.rows() == [
         {
             "ts": 1_800_000_000_250,
             "id": "r2",
@@ -135,30 +136,30 @@ def test_a_refused_request(sink: Sink) -> None:
     ]
 
 
-def test_the_status_sent_is_logged_where_it_differs_from_the_outcomes(sink: Sink) -> None:
-    log, event = sink.log(), ended()
+def test_the_status_sent_is_logged_where_it_differs_from_the_outcomes(file: LogFile) -> None:
+    log, event = file.log(), ended()
     log.note("r1", facts(200))
     log(Ended(101.5, event.ticket, Outcome.FAILED_TRUNCATED, None))
     log.flush()
-    [row] = sink.rows()
+    [row] = file.rows()
     assert (row["outcome"], row["status"]) == ("failed_truncated", 200)
 
 
-def test_other_events_have_no_line(sink: Sink) -> None:
-    log, ticket = sink.log(), queued()
+def test_other_events_have_no_line(file: LogFile) -> None:
+    log, ticket = file.log(), queued()
     log(Seated(100.0, ticket, 0.0))
     log(Answered(100.1, seat(ticket, 100.0)))
     log.flush()
-    assert sink.lines() == []
+    assert file.lines() == []
 
 
-def test_lines_for_people(sink: Sink) -> None:
-    log = sink.log("human")
+def test_lines_for_people(file: LogFile) -> None:
+    log = file.log("human")
     log.note("r1", facts(200))
     log(ended())
     log(AtDoor(1.0, "r3", Outcome.PATH_NOT_FOUND))
     log.flush()
-    ended_line, refused_line = sink.lines()
+    ended_line, refused_line = file.lines()
     assert ended_line == (
         "2027-01-15T08:00:00.250Z 10.0.0.7 POST /v1/chat/completions 200 completed qwen"
         " at qwen/127.0.0.1:8001 queue=0.100s ttft=0.350s total=1.500s tokens=100(60 cached)+40 id=r1"
@@ -169,52 +170,52 @@ def test_lines_for_people(sink: Sink) -> None:
 @pytest.mark.parametrize(
     "text", ["/a\nb", "/a b", '/a"b', "/a\\b", "/é", "/" + "a" * 128, "/a\x1b[31m"], ids=ascii
 )
-def test_harmful_text_of_a_client_is_left_out(sink: Sink, text: str) -> None:
-    log = sink.log()
+def test_harmful_text_of_a_client_is_left_out(file: LogFile, text: str) -> None:
+    log = file.log()
     for event in (ended(), AtDoor(1.0, "r1", Outcome.BAD_REQUEST)):
         log.note("r1", RequestFacts("10.0.0.7", "POST", text, text))
         log(event)
     log.flush()
-    for row in sink.rows():
+    for row in file.rows():
         assert "path" not in row
         assert "client_request_id" not in row
 
 
-def test_facts_are_used_once_and_bounded(sink: Sink) -> None:
-    log = sink.log()
+def test_facts_are_used_once_and_bounded(file: LogFile) -> None:
+    log = file.log()
     for number in range(NOTES_MAX + 1):
         log.note(f"n{number}", facts())
     for name in ("n0", "n1", "n1"):  # the oldest is forgotten, the next is used up by its first line
         log(AtDoor(1.0, name, Outcome.BAD_REQUEST))
     log.flush()
-    assert [row.get("client") for row in sink.rows()] == [None, "10.0.0.7", None]
+    assert [row.get("client") for row in file.rows()] == [None, "10.0.0.7", None]
 
 
-def test_facts_end_with_the_line_of_an_ended_request(sink: Sink) -> None:
-    log = sink.log()
+def test_facts_end_with_the_line_of_an_ended_request(file: LogFile) -> None:
+    log = file.log()
     log.note("r1", facts())
     log(ended())
     log(ended())
     log.flush()
-    assert [row.get("client") for row in sink.rows()] == ["10.0.0.7", None]
+    assert [row.get("client") for row in file.rows()] == ["10.0.0.7", None]
 
 
-def test_a_full_buffer_drops_and_counts(sink: Sink) -> None:
-    log = sink.log()
+def test_a_full_buffer_drops_and_counts(file: LogFile) -> None:
+    log = file.log()
     for number in range(LINES_MAX + 2 * BATCH_LINES):
         log(AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
     assert log.dropped == 2 * BATCH_LINES
     log.flush()
-    rows = sink.rows()
+    rows = file.rows()
     assert [row["id"] for row in rows] == [f"r{number}" for number in range(LINES_MAX)]
     log(AtDoor(1.0, "again", Outcome.BAD_REQUEST))
     log.flush()
-    assert sink.rows()[-1]["id"] == "again"
+    assert file.rows()[-1]["id"] == "again"
 
 
 def test_a_reader_that_stands_still_never_blocks_and_loses_nothing(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
-    log, written = AccessLog(writer, "json", wall=lambda: WALL_S), b""
+    log, written = AccessLog(Sink(writer), "json", wall=lambda: WALL_S), b""
     for number in range(3000):
         log(AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
     log.flush()  # more than a pipe holds: returns though nobody reads
@@ -237,7 +238,7 @@ def _available(reader: int) -> bytes:
 def test_a_lost_reader_costs_lines_and_nothing_else() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    log = AccessLog(writer, "json")
+    log = AccessLog(Sink(writer), "json")
     log(AtDoor(1.0, "r", Outcome.BAD_REQUEST))
     log.flush()
     os.close(writer)

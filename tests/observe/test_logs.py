@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from maitred.core.events import AtDoor, EndpointMoved
 from maitred.core.outcome import Outcome
 from maitred.core.words import EndpointState
 from maitred.observe.logs import MoveLog, setup
+from maitred.observe.sink import Sink
 from tests.observe.events import endpoint
 
 
@@ -27,26 +29,34 @@ def own_root() -> Iterator[None]:
     root.setLevel(level)
 
 
-@pytest.mark.usefixtures("own_root")
-def test_a_record_for_people_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    setup("human", "info")
+@pytest.fixture
+def log(own_root: None, tmp_path: Path) -> Iterator[tuple[Path, Sink]]:
+    """A file, and the sink that ends in it."""
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        yield path, Sink(file.fileno())
+
+
+def test_a_record_for_people_is_one_line(log: tuple[Path, Sink]) -> None:
+    path, sink = log
+    setup("human", "info", sink)
     logging.getLogger("maitred.app").info("listening at %s\nFAKE", "127.0.0.1:8000")
     logging.getLogger("maitred.app").debug("unseen")
     expected = (
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    maitred\.app: listening at 127\.0\.0\.1:8000\\nFAKE\n"
     )
-    assert re.fullmatch(expected, capsys.readouterr().err)
+    assert re.fullmatch(expected, path.read_text())
 
 
-@pytest.mark.usefixtures("own_root")
-def test_a_record_as_json_is_one_line_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    setup("json", "warning")
+def test_a_record_as_json_is_one_line_with_its_traceback(log: tuple[Path, Sink]) -> None:
+    path, sink = log
+    setup("json", "warning", sink)
     try:
         raise ValueError("odd")
     except ValueError:
         logging.getLogger("maitred.app").exception("a bug in %s", "journey")
     logging.getLogger("maitred.app").info("unseen")
-    [text] = capsys.readouterr().err.splitlines()
+    [text] = path.read_text().splitlines()
     line = msgspec.json.decode(text)
     assert (line["level"], line["logger"], line["message"]) == ("error", "maitred.app", "a bug in journey")
     assert line["exception"].endswith("ValueError: odd")

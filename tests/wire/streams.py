@@ -9,10 +9,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from maitred.wire.sse import Event
+from maitred.wire.sse import BOM, Event
 
 DATA = Path(__file__).parents[1] / "data" / "engines"
-BOM = b"\xef\xbb\xbf"
 STREAMS = [
     "vllm_chat_stream",
     "vllm_chat_stream_continuous_usage",
@@ -44,6 +43,18 @@ def reference(stream: bytes) -> list[Event]:
         elif field == b"data":
             data.append(value)
     return events
+
+
+class Searches:
+    """Stands in for a pattern and counts the bytes it was given to search."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self.pattern = pattern
+        self.searched_bytes = 0
+
+    def search(self, data: bytes, start: int = 0) -> re.Match[bytes] | None:
+        self.searched_bytes += len(data) - start
+        return self.pattern.search(data, start)
 
 
 def sse(*payloads: bytes, newline: bytes = b"\n") -> bytes:

@@ -15,13 +15,14 @@ from maitred.wire.answers import (
     ANSWER_BEGINS,
     End,
     Says,
+    is_json,
     is_usage_only,
     judge_end,
     read_whole,
     says,
     usage_near_end,
 )
-from maitred.wire.sse import Event
+from maitred.wire.sse import LAST_EVENTS, Event
 from tests.wire.streams import STREAMS, captured, reference
 
 NOTHING, REASONING, CONTENT, ERROR, DONE = Says
@@ -191,7 +192,7 @@ TOKEN, END, FAULT = event(delta(content="x")), event(b"[DONE]"), event(ENGINE_ER
     ],
 )
 def test_real_ends(name: str, usage: Usage) -> None:
-    assert judge_end(reference(captured(name))[-2:], 1) == End(whole=True, error=False, usage=usage)
+    assert judge_end(reference(captured(name))[-LAST_EVENTS:], 1) == End(whole=True, error=False, usage=usage)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,9 @@ def test_real_ends(name: str, usage: Usage) -> None:
         ([], 1, End(False, False, None)),
         ([TOKEN, FAULT], 1, End(False, True, None)),
         ([FAULT, END], 1, End(False, True, None)),
+        ([FAULT, COUNTS, END], 1, End(False, True, USAGE)),
+        ([event(b"{}", b"error"), COUNTS, END], 2, End(False, True, USAGE)),
+        ([FINISH, COUNTS, END], 1, End(True, False, USAGE)),
         ([FINISH, FAULT], 1, End(False, True, None)),
         ([COUNTS, event(b"{}", b"error")], 1, End(False, True, USAGE)),
         ([event(b"out of memory", b"error"), END], 1, End(False, True, None)),
@@ -257,6 +261,20 @@ def test_real_errors(name: str) -> None:
 )
 def test_odd_answers(body: bytes, told: tuple[bool, Usage | None]) -> None:
     assert read_whole(body) == told
+
+
+@pytest.mark.parametrize("name", ["vllm_chat_n2", "llamacpp_err_bad_type"])
+def test_only_the_whole_of_it_is_json(name: str) -> None:
+    body = captured(name).rstrip()
+    assert [at for at in range(len(body) + 1) if is_json(body[:at])] == [len(body)]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [(b"", False), (b"null", True), (b" {}\n", True), (b"{}{}", False), (b"[" * 100_000, False)],
+)
+def test_odd_json(body: bytes, told: bool) -> None:
+    assert is_json(body) is told
 
 
 # -- usage near the end -----------------------------------------------------------------------------

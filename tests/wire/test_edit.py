@@ -13,6 +13,7 @@ from msgspec.json import encode
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire.edit import Edits, Renamer, apply
+from maitred.wire.members import MEMBERS_MAX, TOO_MANY
 from maitred.wire.requests import KEYS_READ, decode
 from tests.wire.bodies import BLANKS, TEXTS, VALUES, holed, member
 
@@ -116,6 +117,16 @@ def test_include_usage_that_comes_twice_is_refused() -> None:
     with pytest.raises(Refusal) as caught:
         apply(body, USAGE)
     assert caught.value.param == "stream_options.include_usage"
+
+
+@pytest.mark.parametrize("edits", [USAGE, Edits(model="x")])
+def test_too_many_members_are_refused(edits: Edits) -> None:
+    for body in (b'{"model":"m"%b}', b'{"model":"m","stream_options":{"x":0%b}}'):
+        crowded = body % (b',"x":0' * MEMBERS_MAX)
+        if edits == USAGE or b"options" not in body:
+            with pytest.raises(Refusal) as caught:
+                apply(crowded, edits)
+            assert (caught.value.outcome, caught.value.message) == (Outcome.BAD_REQUEST, TOO_MANY)
 
 
 def test_other_duplicates_pass() -> None:

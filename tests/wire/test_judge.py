@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Usage
+from maitred.core.words import Failure, Usage
+from maitred.wire import answers
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge
 from maitred.wire.sse import Event
 from tests.wire.streams import CUTS, STREAMS, captured, cut, reference, sse
@@ -96,6 +97,7 @@ def has_content(event: Event) -> bool:
         ((ROLE, TOKEN, COUNTS), (FailureKind.TRUNCATED, USAGE)),
         ((ROLE, TOKEN, FAULT), (FailureKind.ERROR_EVENT, Usage(output_tokens=2, exact=False))),
         ((ROLE, TOKEN, FAULT, DONE), (FailureKind.ERROR_EVENT, Usage(output_tokens=3, exact=False))),
+        ((ROLE, TOKEN, FAULT, COUNTS, DONE), (FailureKind.ERROR_EVENT, USAGE)),
         ((ROLE, b"{not json}", TOKEN, STOP, DONE), (None, Usage(output_tokens=4, exact=False))),
     ],
 )
@@ -176,6 +178,79 @@ def test_a_stream_that_begins_with_thinking_comes_to_its_answer(answer: bytes) -
         assert judge.reasoning is reasoning
 
 
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_after_done_there_is_nothing_left_to_fail(newline: bytes) -> None:
+    """Whatever becomes of the connection: the answer is whole."""
+    judge = StreamJudge(2)
+    judge.look(sse(TOKEN, newline=newline), complete=False)
+    judge.begin(sse(TOKEN, newline=newline))
+    judge.note(sse(COUNTS, newline=newline))
+    assert judge.end() == (Failure(FailureKind.TRUNCATED, detail="the stream ended without its end"), USAGE)
+    judge.note(sse(DONE, newline=newline))
+    assert judge.end() == (None, USAGE)
+    judge.note(b": ping" + 2 * newline + b"data: unfini")
+    assert judge.end() == (None, USAGE)
+
+
+# -- streams committed before their content ---------------------------------------------------------
+
+
+def committed(held: bytes) -> StreamJudge:
+    """The judge of a stream that was passed on because nothing had come for too long."""
+    judge = StreamJudge(1)
+    assert judge.look(held, complete=False) is None
+    assert not judge.begun
+    judge.begin(held)
+    return judge
+
+
+@pytest.mark.parametrize("held_bytes", [0, 1, 20, len(sse(ROLE)), len(sse(ROLE)) + 1])
+@pytest.mark.parametrize("content", [TOKEN, STOP, DONE, b"{not json}"])
+@given(places=CUTS)
+def test_content_is_noticed_after_an_early_commit(held_bytes: int, content: bytes, places: list[int]) -> None:
+    stream = sse(ROLE, ROLE, content)
+    judge = committed(stream[:held_bytes])
+    seen = stream[:held_bytes]
+    for piece in cut(stream[held_bytes:] + sse(COUNTS, DONE), places):
+        judge.note(piece)
+        seen += piece
+        assert judge.begun is seen.startswith(stream)
+        assert not judge.reasoning
+
+
+def test_thinking_and_the_answer_are_told_apart_after_an_early_commit() -> None:
+    judge = committed(sse(ROLE))
+    for payloads, told in (
+        ((ROLE,), (False, False)),
+        ((THOUGHT,), (True, True)),
+        ((THOUGHT, ROLE), (True, True)),
+        ((TOKEN,), (True, False)),
+        ((THOUGHT,), (True, False)),
+    ):
+        judge.note(sse(*payloads))
+        assert (judge.begun, judge.reasoning) == told
+
+
+def test_thinking_and_the_answer_in_one_read() -> None:
+    judge = committed(sse(ROLE))
+    judge.note(sse(THOUGHT, TOKEN))
+    assert (judge.begun, judge.reasoning) == (True, False)
+
+
+def test_an_error_after_an_early_commit_is_no_content() -> None:
+    judge = committed(sse(ROLE))
+    judge.note(sse(FAULT))
+    assert not judge.begun
+    assert judge.end()[0] == Failure(FailureKind.ERROR_EVENT, detail="the engine sent an error event")
+
+
+def test_nothing_is_read_once_content_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = committed(sse(ROLE))
+    judge.note(sse(TOKEN))
+    monkeypatch.delattr(answers, "says")
+    judge.note(sse(TOKEN))
+
+
 # -- whole answers ----------------------------------------------------------------------------------
 
 ANSWERS = [("vllm_chat_n2", Usage(34, 32, 8)), ("llamacpp_chat_n2", Usage(34, 33, 4))]
@@ -216,3 +291,35 @@ def test_of_an_answer_too_large_to_hold_usage_is_found_at_the_end(
     judge.begin(b" " * 100_000 + body[:held_bytes])
     assert [judge.note(piece) for piece in cut(body[held_bytes:], places)][:1] in ([], [0])
     assert judge.end() == (None, usage)
+
+
+# -- answers that only the connection's close ends --------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "usage"), ANSWERS)
+def test_an_answer_cut_by_the_close_is_not_whole(name: str, usage: Usage) -> None:
+    body = captured(name).rstrip()
+    for at in range(len(body)):
+        verdict = judged(WholeJudge(refused=False, until_close=True), [body[:at]])
+        assert verdict == (False, (FailureKind.TRUNCATED, None))
+    assert judged(WholeJudge(refused=False, until_close=True), [body, b"\n"]) == (True, (None, usage))
+
+
+@pytest.mark.parametrize(("name", "usage"), ANSWERS)
+@pytest.mark.parametrize("ending", [b"", b"\r\n"])
+def test_the_end_of_a_large_answer_tells_whether_the_close_cut_it(
+    name: str, usage: Usage, ending: bytes
+) -> None:
+    body = captured(name).rstrip() + ending
+    for kept in (len(body), body.rindex(b"}", 0, -len(ending) - 1), body.rindex(b'"')):
+        judge = WholeJudge(refused=False, until_close=True)
+        judge.begin(b" " * 100_000 + body[:300])
+        judge.note(body[300:kept])
+        failure, told = judge.end()
+        assert told in (usage, None)
+        assert (failure.kind if failure else None) is (None if kept == len(body) else FailureKind.TRUNCATED)
+
+
+@pytest.mark.parametrize("body", [b"", b"not found", b'{"error":'])
+def test_a_refusal_may_be_any_text(body: bytes) -> None:
+    assert judged(WholeJudge(refused=True, until_close=True), [body]) == (True, (None, None))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from maitred.core.outcome import Refusal
-from maitred.wire.members import Member, members
+from maitred.core.outcome import Outcome, Refusal
+from maitred.wire.members import GAPS_BYTES_MAX, MEMBERS_MAX, TOO_MANY, TOO_WIDE, Member, members
 from tests.wire.bodies import OBJECTS
 
 
@@ -30,6 +30,38 @@ def test_an_empty_object_has_none() -> None:
 def test_depth_beyond_the_stack_is_refused() -> None:
     with pytest.raises(Refusal):
         members(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+
+def many(count: int) -> bytes:
+    """An object of so many members, its end still missing."""
+    return b"{" + b",".join([b'"":0'] * count)
+
+
+def refused(body: bytes) -> str:
+    with pytest.raises(Refusal) as caught:
+        members(body)
+    assert caught.value.outcome is Outcome.BAD_REQUEST
+    return caught.value.message
+
+
+def test_too_many_members_are_refused_where_they_become_too_many() -> None:
+    assert len(members(many(MEMBERS_MAX) + b"}")) == MEMBERS_MAX
+    assert refused(many(MEMBERS_MAX + 1) + b"}") == TOO_MANY
+    assert refused(many(MEMBERS_MAX + 1) + b", what follows is not even looked at") == TOO_MANY
+
+
+@pytest.mark.parametrize("gap", [b'%b"a":', b'"%b":', b'"a"%b:', b'"a":%b'])
+def test_no_more_than_so_much_may_stand_between_values(gap: bytes) -> None:
+    assert b"%b" in gap
+    fill = b" " * (GAPS_BYTES_MAX // 2)
+    twice = b"{" + gap % fill + b'"x",' + gap % fill + b'"x"}'
+    spare = len(twice) - 2 * len(b'"x"') - GAPS_BYTES_MAX
+    assert len(members(twice.replace(b" " * spare, b"", 1))) == 2
+    assert refused(twice) == TOO_WIDE
+
+
+def test_values_may_be_as_large_as_they_like() -> None:
+    assert len(members(b'{"a":"' + b" " * 2 * GAPS_BYTES_MAX + b'","b":1}')) == 2
 
 
 @given(OBJECTS)

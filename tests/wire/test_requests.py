@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire import requests
-from maitred.wire.requests import Body, decode
+from maitred.wire.requests import COUNTED_BYTES_MAX, Body, decode
+from tests.wire.streams import Searches
 
 HEAD = b'{"model":"m",'
 APIS = st.sampled_from(Api)
@@ -28,7 +29,8 @@ def refusal(body: bytes, api: Api = Api.CHAT) -> Refusal:
 def test_a_chat_body_is_read() -> None:
     options = b'{ "include_usage": true, "x": 1 }'
     body = HEAD + b'"messages":[],"stream":true,"n":3,"stream_options": ' + options + b" }"
-    assert decode(Api.CHAT, body) == Body("m", True, 3, True, options)
+    assert decode(Api.CHAT, body) == Body("m", stream=True, sequences=3, wants_usage=True)
+    assert not decode(Api.CHAT, body.replace(b"true, ", b"null, ")).wants_usage
 
 
 @pytest.mark.parametrize("rest", [b'"messages":[]', b'"stream":null,"n":null,"stream_options":null'])
@@ -57,11 +59,32 @@ def test_prompts_multiply_sequences(prompt: str, count: int) -> None:
     assert decode(Api.CHAT, completions).sequences == 2
 
 
-@pytest.mark.parametrize("prompt", ['"text"', "[1, 2]", '{"text": 1}'])
-def test_the_bound_for_huge_lists_is_never_too_low(prompt: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_EXACT_BYTES_MAX", 0)
-    body = f'{{"model":"m","input":[{prompt},{prompt},{prompt}]}}'.encode()
-    assert 3 <= decode(Api.EMBEDDINGS, body).sequences <= 4
+@pytest.mark.parametrize("prompt", ['""', "[]", '"text"', "[1, 2]", '{"text": 1}'])
+def test_lists_of_prompts_are_counted_up_to_a_size_and_never_too_low(prompt: str) -> None:
+    for excess in (0, 1):
+        count = (COUNTED_BYTES_MAX - 1) // (len(prompt) + 1) + excess
+        value = f"[{','.join([prompt] * count)}]".encode()
+        assert (len(value) > COUNTED_BYTES_MAX) is bool(excess)
+        sequences = decode(Api.EMBEDDINGS, HEAD + b'"input":' + value + b"}").sequences
+        assert sequences == (len(value) // 3 if excess else count)
+        assert sequences >= count
+
+
+@pytest.mark.parametrize(
+    ("prompt", "least"),
+    [
+        (b'"%b"', 1),
+        (b"[1,2,%b3]", 1),
+        (b"%b[1]", 1),
+        (b'["%b"]', 2),
+        (b'[%b"a","b"]', 2),
+        (b"[%b[1],[2]]", 2),
+    ],
+)
+def test_huge_prompts_that_are_surely_one_count_as_one(prompt: bytes, least: int) -> None:
+    value = prompt % (b" " * COUNTED_BYTES_MAX)
+    sequences = decode(Api.COMPLETIONS, HEAD + b'"prompt":' + value + b"}").sequences
+    assert sequences == 1 if least == 1 else sequences >= least
 
 
 def test_the_last_of_two_keys_counts() -> None:
@@ -126,6 +149,21 @@ def test_broken_json_is_refused_where_it_breaks(body: bytes, byte: int) -> None:
     assert error.param is None
 
 
+def test_half_a_surrogate_pair_is_found_wherever_it_stands() -> None:
+    for after in range(40):
+        error = refusal(HEAD + rb'"x":"\ud800"}' + b" " * after)
+        assert ("half of" in error.message) is (after < 4)
+        assert ("hex escape" in error.message) is (after >= 4)
+
+
+def test_only_the_end_is_searched_for_half_a_surrogate_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest was read without complaint, and it may be large."""
+    searches = Searches(requests._HALF_PAIR)
+    monkeypatch.setattr(requests, "_HALF_PAIR", searches)
+    assert "ends too early" in refusal(HEAD + b'"x":"' + b"x" * 1000).message
+    assert 0 < searches.searched_bytes <= 12
+
+
 def test_a_byte_order_mark_is_called_by_its_name() -> None:
     assert "byte order mark" in refusal(b'\xef\xbb\xbf{"model":"m"}').message
 
@@ -135,10 +173,10 @@ def test_only_objects_are_bodies(body: bytes) -> None:
     assert refusal(body).message.startswith("the body: expected `object`")
 
 
-@pytest.mark.parametrize("key", ["x", "stream_options", "prompt"])
-def test_depth_is_refused_and_not_a_crash(key: str) -> None:
+@pytest.mark.parametrize("member", [b'"x":%b', b'"stream_options":{"x":%b}', b'"prompt":%b'])
+def test_depth_is_refused_and_not_a_crash(member: bytes) -> None:
     deep = b"[" * 100_000 + b"]" * 100_000
-    assert "deep" in refusal(HEAD + f'"{key}":'.encode() + deep + b"}", Api.COMPLETIONS).message
+    assert "deep" in refusal(HEAD + member % deep + b"}", Api.COMPLETIONS).message
 
 
 def said(api: Api, body: bytes) -> str:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maitred.wire.sse import EVENT_BYTES_MAX, TAIL_BYTES, Event, Scanner, Tail, boundary, parse
-from tests.wire.streams import BOM, CUTS, STREAMS, any_stream, captured, cut, reference, sse
+from maitred.wire import sse as module
+from maitred.wire.sse import (
+    BOM,
+    BOUNDARY,
+    EVENT_BYTES_MAX,
+    LAST_EVENTS,
+    TAIL_BYTES,
+    Blocks,
+    Event,
+    Scanner,
+    Tail,
+    parse,
+)
+from tests.wire.streams import CUTS, STREAMS, Searches, any_stream, captured, cut, reference, sse
 
 NEWLINES = [b"\n", b"\r\n", b"\r"]
+Feed = Callable[[bytes], object]
 
 
 def scan(pieces: list[bytes]) -> list[Event]:
@@ -77,7 +91,46 @@ def test_one_event(block: bytes, event: Event | None) -> None:
     ],
 )
 def test_boundaries(data: bytes, start: int, found: tuple[int, int] | None) -> None:
-    assert boundary(data, start) == found
+    match = BOUNDARY.search(data, start)
+    assert (match.span() if match else None) == found
+
+
+# -- Blocks -----------------------------------------------------------------------------------------
+
+
+@given(any_stream(), CUTS)
+def test_blocks_and_the_rest_are_the_stream(stream: bytes, places: list[int]) -> None:
+    blocks = Blocks()
+    told = [block for piece in cut(stream, places) for block in blocks.feed(piece)]
+    assert b"".join(told) + blocks.rest == stream
+    assert [event for block in told if (event := parse(block.removeprefix(BOM)))] == scan([stream])
+
+
+LARGE = {
+    "one line": b"data: " + b"x" * 300_000,
+    "many lines": b"data: x\n" * 40_000,
+    "many lines with CRLF": b"data: x\r\n" * 40_000,
+    "many lines and one CR": b"data: x\n" * 40_000 + b"\r",
+    "many lines after one CR": b"data: x\r" + b"data: x\n" * 40_000,
+}
+
+
+@pytest.mark.parametrize("feed", [lambda: Blocks().feed, lambda: Scanner().feed, lambda: Tail(b"").feed])
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1400, 1_000_000])
+@pytest.mark.parametrize("stream", LARGE.values(), ids=LARGE.keys())
+def test_every_byte_is_searched_once(
+    stream: bytes, piece_bytes: int, feed: Callable[[], Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = []
+    for name in ("BOUNDARY", "FIRST_LINE_END", "_BOUNDARY_WITHOUT_CR"):
+        searches.append(Searches(getattr(module, name)))
+        monkeypatch.setattr(module, name, searches[-1])
+    feed_on = feed()
+    stream = stream if piece_bytes > 1 else stream[-20_000:]
+    pieces = [stream[at : at + piece_bytes] for at in range(0, len(stream), piece_bytes)]
+    for piece in pieces:
+        feed_on(piece)
+    assert 0 < sum(search.searched_bytes for search in searches) <= len(stream) + 3 * len(pieces)
 
 
 def test_a_large_event_in_small_pieces() -> None:
@@ -92,6 +145,14 @@ def test_an_event_without_end_is_given_up_on() -> None:
         assert scanner.feed(b"data: " + b"x" * 65530) == []
         assert len(scanner.rest) <= EVENT_BYTES_MAX
     assert scanner.feed(b"\n\n" + sse(b"next"))[-1] == Event(b"", b"next")
+
+
+def test_an_event_over_the_limit_is_left_out_even_when_it_comes_at_once() -> None:
+    at_limit = b"x" * (EVENT_BYTES_MAX - len(sse(b"")))
+    assert scan([sse(b"before", at_limit, b"after")]) == [
+        Event(b"", b) for b in (b"before", at_limit, b"after")
+    ]
+    assert scan([sse(b"before", at_limit + b"x", b"after")]) == [Event(b"", b"before"), Event(b"", b"after")]
 
 
 # -- Tail -------------------------------------------------------------------------------------------
@@ -128,11 +189,11 @@ def test_events_are_counted_alike_wherever_the_start_ended(newline: bytes) -> No
 
 
 @given(PAYLOADS, ENDINGS, CUTS, st.sampled_from([b"\n", b"\r\n"]))
-def test_the_last_two_events_are_found_however_the_stream_is_cut(
+def test_the_last_events_are_found_however_the_stream_is_cut(
     payloads: list[bytes], ending: bytes, places: list[int], newline: bytes
 ) -> None:
     stream = sse(*payloads, newline=newline) + ending.replace(b"\n", newline)
-    assert tail(cut(stream, places)).last() == reference(stream)[-2:]
+    assert tail(cut(stream, places)).last() == reference(stream)[-LAST_EVENTS:]
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -141,7 +202,7 @@ def test_the_end_of_real_streams_cut_anywhere(name: str) -> None:
     events = reference(stream)
     for at in range(len(stream)):
         told = tail(cut(stream, [at]))
-        assert told.last() == events[-2:]
+        assert told.last() == events[-LAST_EVENTS:]
         assert told.events == len(events) - 1
 
 
@@ -149,7 +210,7 @@ def test_the_end_of_real_streams_cut_anywhere(name: str) -> None:
 def test_the_end_of_a_stream_broken_off_anywhere(name: str) -> None:
     stream = captured(name)
     for at in range(len(stream)):
-        assert Tail(stream[:at]).last() == reference(stream[:at])[-2:]
+        assert Tail(stream[:at]).last() == reference(stream[:at])[-LAST_EVENTS:]
 
 
 @pytest.mark.parametrize("newline", NEWLINES)
@@ -159,13 +220,13 @@ def test_the_end_of_a_stream_is_final(newline: bytes) -> None:
 
 
 def test_pings_at_the_end_hide_nothing() -> None:
-    stream = sse(b"token", b"usage") + b": ping\n\n" * 5 + sse(b"[DONE]") + b": ping\n\n"
-    assert Tail(stream).last() == [Event(b"", b"usage"), Event(b"", b"[DONE]")]
+    stream = sse(b"token", b"error", b"usage") + b": ping\n\n" * 5 + sse(b"[DONE]") + b": ping\n\n"
+    assert Tail(stream).last() == [Event(b"", b"error"), Event(b"", b"usage"), Event(b"", b"[DONE]")]
 
 
 def test_named_events_and_those_of_many_lines_are_whole() -> None:
-    stream = sse(b"x") + b"event: error\ndata: a\ndata: b\n\n" + sse(b"[DONE]")
-    assert Tail(stream).last() == [Event(b"error", b"a\nb"), Event(b"", b"[DONE]")]
+    stream = sse(b"x", b"y") + b"event: error\ndata: a\ndata: b\n\n" + sse(b"[DONE]")
+    assert Tail(stream).last() == [Event(b"", b"y"), Event(b"error", b"a\nb"), Event(b"", b"[DONE]")]
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
@@ -185,4 +246,4 @@ def test_a_long_stream_costs_no_memory(newline: bytes, piece_bytes: int, tails: 
     finally:
         tracemalloc.stop()
     assert told.events == count + 2
-    assert told.last() == [Event(b"", b"usage"), Event(b"", b"[DONE]")]
+    assert told.last()[-2:] == [Event(b"", b"usage"), Event(b"", b"[DONE]")]

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maitred.wire import sse as sse_module
 from maitred.wire.answers import is_usage_only
 from maitred.wire.sse import EVENT_BYTES_MAX
 from maitred.wire.undo import Undo
-from tests.wire.streams import CUTS, captured, cut, reference, sse
+from tests.wire.streams import CUTS, Searches, captured, cut, reference, sse
 
 USAGE_EVENT = re.compile(rb'data: \{[^\n]*"choices":\[\],[^\n]*\n\n')
 COUNTS = b'{"id":"c","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}'
@@ -126,6 +127,18 @@ def test_what_was_held_back_leaves_at_the_end() -> None:
     assert undo.feed(sse(b"x") + b"data: unfini") == sse(b"x")
     assert undo.flush() == b"data: unfini"
     assert undo.flush() == b""
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r"])
+def test_what_is_held_is_not_searched_again(end: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = [Searches(sse_module.BOUNDARY), Searches(sse_module._BOUNDARY_WITHOUT_CR)]
+    monkeypatch.setattr(sse_module, "BOUNDARY", searches[0])
+    monkeypatch.setattr(sse_module, "_BOUNDARY_WITHOUT_CR", searches[1])
+    undo, piece = undoing(), b"data: " + b"x" * 1400 + end
+    for _ in range(300):
+        assert undo.feed(piece) == b""
+    assert 0 < sum(search.searched_bytes for search in searches) <= 300 * (len(piece) + 3)
+    assert undo.flush() == piece * 300
 
 
 def test_an_event_too_large_is_no_usage_event_and_not_kept() -> None:

@@ -46,7 +46,7 @@ def demo(configure: Callable[[tuple[str, ...]], Config], engines: int) -> str | 
         supervisor = Supervisor()
         for number, port in enumerate(ports, 1):
             supervisor.start(str(number), engine_argv(port, model_path))
-        app.hub.subscribe({EndpointMoved: _Announcement(base, engines)})
+        app.hub.subscribe({EndpointMoved: Announcement(base, engines)})
         try:
             yield
         finally:
@@ -69,18 +69,18 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-class _Announcement:
+class Announcement:
     """Subscriber that says how to try it, once all engines are ready."""
 
     def __init__(self, base: str, engines: int) -> None:
         self._base = base
         self._engines = engines
-        self._waiting = engines
+        self._ready: set[str] = set()
 
     def __call__(self, event: EndpointMoved) -> None:
-        if self._waiting and event.after is EndpointState.READY:
-            self._waiting -= 1
-            if not self._waiting:
+        if event.after is EndpointState.READY and len(self._ready) < self._engines:
+            self._ready.add(event.endpoint.name)
+            if len(self._ready) == self._engines:
                 text = READY.format(engines=self._engines, model=llamacpp.MODEL_ALIAS, base=self._base)
                 sys.stdout.write(text)
                 sys.stdout.flush()

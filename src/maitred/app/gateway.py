@@ -40,6 +40,9 @@ from maitred.proxy.relay import Hold
 
 log = logging.getLogger("maitred")
 
+SHUTTING_DOWN = "the gateway is shutting down"
+LOOK_S = 0.05
+
 
 class GatewayApp:
     """One gateway. `start`, then `drain` and `stop`, on one loop.
@@ -103,21 +106,31 @@ class GatewayApp:
             if connection.idle:
                 connection.close()
         await asyncio.sleep(drain.notice_s)
+        until = self._clock() + drain.limit_s
         settings = msgspec.structs.replace(self.house.gateway.settings, accepting=False)
         self.house.update(Reset(settings))
         if self.journeys:
             log.info("draining: %d requests are still running", len(self.journeys))
             await asyncio.wait(self.journeys, timeout=drain.limit_s)
-        cut = self.house.cut_all(Outcome.DRAINING, "the gateway is shutting down")
+        cut = self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN)
         if cut:
             log.warning("drain limit of %g s reached: %d answers were cut", drain.limit_s, cut)
             await asyncio.wait(self.journeys, timeout=1.0)
+        await self._sent(until)
         return cut
 
+    async def _sent(self, until: float) -> None:
+        """Wait until what was answered has left for the clients, or until that instant."""
+        # A transport tells nobody when it is empty, so it is looked at.
+        while self._clock() < until and any(c.unsent for c in self.front.connections.values()):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
     async def stop(self) -> None:
-        """Close everything at once; what still runs is broken off."""
+        """Close everything at once; what still runs is cut."""
         if self._listener is not None:
             self._listener.close()
+        if self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN):
+            await asyncio.wait(self.journeys, timeout=1.0)
         for task in (*self._tasks, *self.journeys):
             task.cancel()
         await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 log = logging.getLogger("maitred.journal")
 
 
 class JournalFile:
-    """A file of journal lines. A journal with a gap would not replay, so past its size it just ends."""
+    """A file of journal lines. A journal with a gap would not replay, so past its size it just ends.
+
+    What an earlier run recorded there is kept as `FILE.1`: a restart must not destroy what led to it.
+    """
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         """Raises OSError when the file cannot be written."""
         try:
+            if path.is_file() and path.stat().st_size:
+                path.replace(f"{path}.1")
             self._file = path.open("wb", buffering=0)
         except OSError as error:
             raise OSError(
@@ -34,15 +40,17 @@ class JournalFile:
 
     def flush(self) -> None:
         """Write what was kept. A full disk ends the journal, not the gateway."""
-        lines, self._lines = self._lines, []
-        if lines:
-            try:
-                self._file.write(b"".join(lines))
-            except OSError as error:
-                self._left = -1
-                log.warning("the journal ends here: %s", error)
+        rest = b"".join(self._lines)
+        self._lines.clear()
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self._left = -1
+            log.warning("the journal ends here: %s", error)
 
     def close(self) -> None:
-        """Write the rest and close."""
+        """Write the rest and close, as far as that can be done."""
         self.flush()
-        self._file.close()
+        with suppress(OSError):  # a full disk may show only now
+            self._file.close()

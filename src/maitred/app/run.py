@@ -6,7 +6,9 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,10 +19,12 @@ import uvloop
 
 from maitred.app.gateway import GatewayApp
 from maitred.config.tree import Config
+from maitred.control.beat import beat
 from maitred.net.seams import Sockets
 from maitred.observe import logs
-from maitred.observe.access import AccessLog
+from maitred.observe.access import AccessLog, Style
 from maitred.observe.exposition import render
+from maitred.observe.sink import Sink
 
 if TYPE_CHECKING:
     from maitred.admin.server import AdminServer
@@ -29,6 +33,9 @@ log = logging.getLogger("maitred")
 
 GC_THRESHOLDS = (20_000, 20, 50)
 """A request leaves no reference cycles behind, so the collector is only a safety net."""
+
+LAST_WORDS_S = 1.0
+"""How long the end of the process waits for whoever reads its log."""
 
 Beside = Callable[[GatewayApp, str], AbstractAsyncContextManager[None]]
 
@@ -44,18 +51,35 @@ def run(config: Config, beside: Beside = nothing) -> str | None:
 
     `beside` is entered once the port is open, with the URL clients use, and left when all is drained.
     """
-    logs.setup("json" if config.log.format == "json" else "human", config.log.level)
+    style: Style = "json" if config.log.format == "json" else "human"
+    sink = Sink(sys.stderr.fileno())
+    logs.setup(style, config.log.level, sink)
+    raise_file_limit()
+    access = AccessLog(sink, style) if config.log.access else None
     try:
-        uvloop.run(_serve(config, beside))
+        uvloop.run(_serve(config, beside, sink, access))
     except OSError as error:
         return str(error)
+    finally:
+        sink.finish(LAST_WORDS_S)
     return None
 
 
-async def _serve(config: Config, beside: Beside) -> None:
-    access = None
-    if config.log.access:
-        access = AccessLog(sys.stderr.fileno(), "json" if config.log.format == "json" else "human")
+def raise_file_limit() -> None:
+    """Take all the open files that the system allows.
+
+    A request in flight holds two; the usual 1024 are meant for programs that call `select`.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        log.debug("open files: at most %d, before %d", hard, soft)
+    except (OSError, ValueError) as error:
+        log.debug("open files: at most %d, no more to be had: %s", soft, error)
+
+
+async def _serve(config: Config, beside: Beside, sink: Sink, access: AccessLog | None) -> None:
+    writing = asyncio.create_task(beat(time.monotonic, sink.flush, lambda _late_s: None))
     app = GatewayApp(config, Sockets(), time.monotonic, access)
     signals = _Signals()
     admin: AdminServer | None = None
@@ -75,13 +99,17 @@ async def _serve(config: Config, beside: Beside) -> None:
         await app.stop()
         if admin is not None:
             admin.stop()
+        writing.cancel()
 
 
 async def _listen(app: GatewayApp, config: Config) -> tuple[str, int]:
     try:
         return await app.start()
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else error
+        if isinstance(error, socket.gaierror) or not error.errno:  # the numbers of a gaierror are its own
+            why = error.strerror or str(error)
+        else:
+            why = os.strerror(error.errno)
         raise OSError(
             f"cannot listen at {config.listen.data}: {why}; choose another with --listen"
         ) from error

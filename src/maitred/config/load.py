@@ -19,6 +19,7 @@ from maitred.config.kinds import Kind
 from maitred.config.raw import ConfigError, Raw, read_file
 from maitred.config.tree import Config, Listed, Setting, fields_of, leaves
 from maitred.config.units import quote
+from maitred.core.endpoints import name_of
 
 S = TypeVar("S", bound=Struct)
 
@@ -121,14 +122,17 @@ class _Reader:
         if len(raw.value) < listed.length_min:
             self.wrong(raw, "is empty; write at least one")
             return None
-        found: list[Any] = []
+        found: dict[object, Any] = {}
         for item in raw.value:
             value = self.value(listed.item, item)
-            if listed.distinct and value in found:
-                self.wrong(item, f"{quote(str(value))} is in this list already; leave one out")
+            # What must be distinct are endpoints, and their names do not tell the scheme.
+            key = name_of("", value) if listed.distinct and value else len(found)
+            if key in found:
+                other = "" if value == found[key] else f" as {quote(found[key])}"
+                self.wrong(item, f"{quote(value)} is in this list already{other}; leave one out")
             elif value is not None:
-                found.append(value)
-        return tuple(found)
+                found[key] = value
+        return tuple(found.values())
 
     def wrong(self, raw: Raw, message: str) -> None:
         """Note an error at the place where the value was written."""

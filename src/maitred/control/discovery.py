@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 
 from maitred.config.tree import Config
 from maitred.control.models import Models, Route
-from maitred.core.endpoints import EndpointTable, name_of
-from maitred.core.words import Change, Endpoints, EndpointState, Facts, Probed
+from maitred.core.endpoints import EndpointTable
+from maitred.core.words import Change, Endpoint, Endpoints, EndpointState, Facts, Probed
 from maitred.engines.dialect import ModelCard, read_models
 from maitred.net.fetch import fetch
 from maitred.net.pool import ConnectFailed, Pool
@@ -44,6 +44,7 @@ class Discovery:
         self._update = update
         self._sleep = sleep
         self._asking: dict[str, asyncio.Task[None]] = {}
+        # What is wrong, by URL, or by endpoint name what is wrong with it alone.
         self._why: dict[str, str] = {}
         self._told: dict[str, str] = {}
         self._learned: dict[str, tuple[str, ...]] = dict.fromkeys(config.endpoints, ())
@@ -81,31 +82,31 @@ class Discovery:
             if not cards:
                 raise ValueError("serves no model")
         except ConnectFailed as failed:
-            self._tell(url, None, f"does not answer ({failed.detail})")
+            self._tell(url, f"does not answer ({failed.detail})")
         except ValueError as error:
-            self._tell(url, None, str(error))
+            self._tell(url, str(error))
         else:
             self._learn(url, cards)
         finally:
             del self._asking[url]
 
     def _learn(self, url: str, cards: list[ModelCard]) -> None:
+        self._forgive(url)
         if url in self._learned:
             names = tuple(card.id for card in cards)
             if names != self._learned[url]:
                 self._learned[url] = names
                 self._serve_learned()
         by_id = {card.id: card for card in cards}
-        for endpoint in [e for e in self._table.by_name.values() if e.url == url]:
+        for endpoint in self._at(url):
             wanted = self._served_as.get(endpoint.pool, endpoint.pool)
             card = by_id.get(wanted)
             if card is None:
                 other = cards[0].id
-                self._tell(url, endpoint.name, f"serves {other!r}, not {wanted!r}; add served_as: {other}")
+                self._tell(url, f"serves {other!r}, not {wanted!r}; add served_as: {other}", endpoint)
                 continue
             self._models.learn(endpoint.pool, card.raw)
-            self._why.pop(url, None)
-            self._told.pop(url, None)
+            self._forgive(endpoint.name)
             facts = Facts(engine=card.engine, model=card.id, context_tokens=card.context_tokens)
             self._update(Probed(endpoint.name, ok=True, facts=facts))
 
@@ -117,15 +118,24 @@ class Discovery:
         self._models.serve(Route(name, name) for name in pools)
         self._update(Endpoints({name: tuple(urls) for name, urls in pools.items()}))
 
-    def _tell(self, url: str, name: str | None, why: str) -> None:
-        """Say what is wrong, to the core at once and to the log once, when it is still so a second later.
+    def _at(self, url: str) -> list[Endpoint]:
+        return [endpoint for endpoint in self._table.by_name.values() if endpoint.url == url]
 
-        Engines that start together with the gateway are not worth a warning.
+    def _tell(self, url: str, why: str, only: Endpoint | None = None) -> None:
+        """Say what is wrong with an address, or with only one endpoint there.
+
+        To the core at once, and to the log once, when it is still so a second later: engines that start
+        together with the gateway are not worth a warning.
         """
-        if self._why.get(url) == why and self._told.get(url) != why:
-            self._told[url] = why
+        about = only.name if only else url
+        if self._why.get(about) == why and self._told.get(about) != why:
+            self._told[about] = why
             log.warning("%s %s; asking again each second", url, why)
-        self._why[url] = why
-        for endpoint in list(self._table.by_name.values()):
-            if endpoint.url == url and name in (None, endpoint.name) and endpoint.why != why:
-                self._update(Probed(name_of(endpoint.pool, url), ok=False, why=why))
+        self._why[about] = why
+        for endpoint in [only] if only else self._at(url):
+            if endpoint.why != why:
+                self._update(Probed(endpoint.name, ok=False, why=why))
+
+    def _forgive(self, about: str) -> None:
+        self._why.pop(about, None)
+        self._told.pop(about, None)

@@ -16,7 +16,7 @@ from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticke
 
 
 class AtDoor(Struct, frozen=True):
-    """A request was over before it had a ticket: refused, or its client left.
+    """A request was over without a ticket: refused, answered by the gateway itself, or its client left.
 
     `api` is None where the path is no API's, `model` "" unless the house serves what was asked for.
     """

@@ -63,10 +63,10 @@ class PoolQueue:
         self.body_bytes -= ticket.request.body_bytes
 
     def heads(self) -> list[Ticket]:
-        """The first ticket of each lane, in order of arrival."""
+        """The first ticket of each lane, in order of arrival; of equals the one that has tried before."""
         heads = [next(iter(lane.values())) for lane in self._lanes.values() if lane]
         if len(heads) > 1:
-            heads.sort(key=lambda ticket: ticket.arrival)
+            heads.sort(key=lambda ticket: (ticket.arrival, -ticket.attempts))
         return heads
 
     def settle(self) -> None:

@@ -67,7 +67,7 @@ class House:
         """A request id of our own, never the client's."""
         return f"{self._id_prefix}{next(self._ids):x}"
 
-    # -- the verbs, each followed by the pump -----------------------------------------------------
+    # -- the verbs; the pump follows each that may free or fill a place ----------------------------
 
     def accept(self, request: Request, identity: Identity) -> Ticket:
         """Let a request in. Raises Refusal."""
@@ -104,6 +104,12 @@ class House:
         """The leg's output so far, told at multiples of 16 tokens."""
         self.gateway.progress(leg, output_tokens_total, self.clock())
 
+    def leave(self, leg: Leg, usage: Usage | None) -> None:
+        """The leg is over before its ticket."""
+        now = self.clock()
+        self.gateway.leave(leg, usage, now)
+        self._pump(now)
+
     def fail(self, leg: Leg, failure: Failure) -> bool:
         """The leg failed. True: wait for another seat; False: finish the ticket."""
         now = self.clock()
@@ -135,11 +141,11 @@ class House:
     def cut_all(self, outcome: Outcome, message: str) -> int:
         """End everything that waits or runs, with this word to its clients; how many there were."""
         calls, waiters = list(self.running.values()), list(self._waiters.values())
-        for call in calls:
-            call.cut(Refusal(outcome, message))
-        for waiter in waiters:
+        for waiter in waiters:  # first, or a place that a call leaves would be given to one of them
             if not waiter.done():
                 waiter.set_exception(Refusal(outcome, message))
+        for call in calls:
+            call.cut(Refusal(outcome, message))
         return len(calls) + len(waiters)
 
     # -- the pump ---------------------------------------------------------------------------------

@@ -16,16 +16,24 @@ from msgspec import Struct
 from maitred.core.outcome import FailureKind
 from maitred.net.sweep import NEVER, Sweep
 
+HEAD_BYTES_MAX = 256 * 1024
+"""An engine's head beyond this is no head."""
+STALE_S = 1.0
+"""A reused connection that dies within this, unheard, had been closed by the engine before it was used."""
 JOIN_BYTES_MAX = 16 * 1024
 """Up to this size copying head and body together is cheaper than writing them as two."""
 
 
 class AnswerHead(Struct):
-    """Status and headers of an answer (names in lower case). `length` None: chunked, or until the close."""
+    """Status and headers of an answer (names in lower case).
+
+    `length` None: it comes in chunks, or, `until_close`, ends with the connection.
+    """
 
     status: int
     headers: list[tuple[bytes, bytes]]
     length: int | None
+    until_close: bool = False
 
 
 class Reader(Protocol):
@@ -79,9 +87,9 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_chunked", "_complete", "_head_over", "_headers", "_idle_s", "_keep", "_length", "_owner",
-        "_parser", "_patience", "_reader", "_sweep", "_told_head", "_transport", "authority", "deadline",
-        "on_body", "reused", "url",
+        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_idle_s", "_keep",
+        "_length", "_owner", "_parser", "_patience", "_reader", "_sent_at", "_sweep", "_told_head",
+        "_transport", "authority", "deadline", "on_body", "reused", "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, patience: Patience, owner: Owner) -> None:
@@ -102,6 +110,8 @@ class ClientConnection(asyncio.Protocol):
         self._length: int | None = None
         self._chunked = False
         self._head_over = False
+        self._head_bytes = 0
+        self._sent_at = 0.0
         self._told_head = False
         self._complete = False
         self._keep = False
@@ -119,6 +129,7 @@ class ClientConnection(asyncio.Protocol):
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader
+        self._sent_at = self._sweep.now
         self.deadline = self._sweep.now + self._patience.first_byte_s
         size = sum(map(len, parts))
         if size <= JOIN_BYTES_MAX:
@@ -169,10 +180,14 @@ class ClientConnection(asyncio.Protocol):
             return
         self.deadline = self._sweep.now + self._idle_s
         if not self._told_head:
+            self._head_bytes += len(data)
             if not self._head_over:
+                if self._head_bytes > HEAD_BYTES_MAX:
+                    self._lose(FailureKind.BAD_RESPONSE, "the head of the answer is too large")
                 return
             self._told_head = True
-            reader.head(AnswerHead(self._parser.get_status_code(), self._headers, self._length))
+            until_close = self._length is None and not self._chunked
+            reader.head(AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close))
         bodies, complete = self._bodies, self._complete
         if complete:
             self._finish()
@@ -202,7 +217,9 @@ class ClientConnection(asyncio.Protocol):
         if self._told_head:
             kind = FailureKind.TRUNCATED
         else:
-            kind = FailureKind.STALE_CONNECTION if self.reused else FailureKind.RESET
+            # Only an idle connection that had died unnoticed is stale; one that dies at work is a crash.
+            unheard = self.reused and not self._head_bytes and self._sweep.now - self._sent_at <= STALE_S
+            kind = FailureKind.STALE_CONNECTION if unheard else FailureKind.RESET
         reader, self._reader = self._reader, None
         reader.failed(kind, detail)
 
@@ -231,6 +248,7 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = self._sweep.now + self._patience.keep_alive_s
         self._headers = []
         self._length = None
+        self._head_bytes = 0
         self._chunked = self._head_over = self._told_head = self._complete = False
         self._owner.freed(self)
 

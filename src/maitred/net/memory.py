@@ -294,4 +294,6 @@ class MemoryTransport(asyncio.Transport):
 
     def _end(self, error: Exception | None) -> None:
         self._network.open_transports -= 1
-        self._protocol.connection_lost(error)
+        protocol = self._protocol
+        del self._protocol  # they name each other: both would live until the collector comes
+        protocol.connection_lost(error)

@@ -7,6 +7,7 @@ waiting of its own. The newest idle connection is used first; the others grow ol
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from urllib.parse import urlsplit
 
@@ -14,6 +15,9 @@ from maitred.core.outcome import FailureKind
 from maitred.net.client import ClientConnection, Patience
 from maitred.net.seams import Network
 from maitred.net.sweep import Sweep
+
+LOCAL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+"""What this machine lacks; no endpoint is to blame."""
 
 
 class ConnectFailed(Exception):  # noqa: N818 - names what happened
@@ -71,7 +75,8 @@ class Pool:
             connection.abandon()
             raise ConnectFailed(FailureKind.CONNECT, f"no connection in {self._connect_s:g} s") from error
         except OSError as error:
-            raise ConnectFailed(FailureKind.CONNECT, error.strerror or str(error)) from error
+            kind = FailureKind.LOCAL_LIMIT if error.errno in LOCAL else FailureKind.CONNECT
+            raise ConnectFailed(kind, error.strerror or str(error)) from error
 
     def close(self) -> None:
         """Close every connection at once, busy ones included."""

@@ -117,6 +117,11 @@ class ServerConnection(asyncio.Protocol):
         """Whether it serves nobody at the moment and no request is on its way."""
         return self._current is None and not self._pending and not self._head_bytes
 
+    @property
+    def unsent(self) -> int:
+        """Bytes written and not yet taken by the client."""
+        return self.transport.get_write_buffer_size()
+
     # -- asyncio.Protocol -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,18 +1,13 @@
 """The access log: one line for each request that ended or was refused, and nothing of its content.
 
 What a line says is noted when its event comes; lines are made in batches, which costs half of making them
-one by one, kept in a bounded buffer and written by `flush`, which the shell calls each 100 ms. A reader that
-does not keep up costs lines (counted), never a stream's time.
+one by one, and written by `flush`, which the shell calls each 100 ms.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import select
-import stat
 import time
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,10 +18,9 @@ from msgspec import Struct
 
 from maitred.core.events import AtDoor, Ended, Event, Hears
 from maitred.core.words import Api, Leg
+from maitred.observe.sink import Sink
 
-LINES_MAX = 8192
 BATCH_LINES = 128
-FILE_BATCH_BYTES = 256 * 1024
 NOTES_MAX = 16384
 TEXT_MAX = 128
 API_LABELS = [api.label for api in Api]
@@ -105,25 +99,24 @@ class Line(Struct, omit_defaults=True):
 
 
 class AccessLog:
-    """Subscriber that writes to the file descriptor `fd`; `wall` gives seconds since the epoch.
+    """Subscriber that writes to `sink`; `wall` gives seconds since the epoch.
 
     The core tells each request's end exactly once, so there is exactly one line. What the shell knows
-    comes by `note`, before the request is accepted or refused. `dropped` counts lost lines.
+    comes by `note`, before the request is accepted or refused.
     """
 
-    def __init__(self, fd: int, style: Style, wall: Callable[[], float] = time.time) -> None:
-        self.dropped = 0
+    def __init__(self, sink: Sink, style: Style, wall: Callable[[], float] = time.time) -> None:
         self.hears: Hears = {Ended: self._ended, AtDoor: self._at_door}
-        self._fd = fd
+        self._sink = sink
         self._wall = wall
         self._form = _json if style == "json" else _human
         self._noted: list[tuple[int, AtDoor | Ended, Leg | None, Facts]] = []
-        self._lines: deque[bytes] = deque()
         self._notes: dict[str, Facts] = {}
-        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-        self._batch_bytes = FILE_BATCH_BYTES if is_file else select.PIPE_BUF
-        self._writable = select.poll()
-        self._writable.register(fd, select.POLLOUT)
+
+    @property
+    def dropped(self) -> int:
+        """How many lines the sink lost."""
+        return self._sink.dropped
 
     def note(self, request_id: str, facts: Facts) -> None:
         """Keep facts for the line of this request; past the bound the oldest are forgotten."""
@@ -151,33 +144,16 @@ class AccessLog:
         if len(self._noted) >= BATCH_LINES:
             self._make_lines()
 
-    def _make_lines(self) -> None:
-        for ts, event, leg, facts in self._noted:
-            if len(self._lines) < LINES_MAX:
-                line = _line(ts, event, leg, facts) if isinstance(event, Ended) else _short(ts, event, facts)
-                self._lines.append(self._form(line))
-            else:
-                self.dropped += 1
-        self._noted.clear()
-
     def flush(self) -> None:
-        """Write what can be written without waiting; the rest stays for the next time.
-
-        Whole lines; to anything but a file at most PIPE_BUF bytes at once, which a pipe that polls as
-        writable takes in full.
-        """
+        """Write what can be written without waiting; the rest stays for the next time."""
         self._make_lines()
-        lines = self._lines
-        while lines and self._writable.poll(0):
-            batch = [lines.popleft()]
-            size = len(batch[0])
-            while lines and (size := size + len(lines[0])) <= self._batch_bytes:
-                batch.append(lines.popleft())
-            try:
-                os.write(self._fd, b"".join(batch))
-            except OSError:  # a closed pipe, a full disk: the gateway goes on without its log
-                self.dropped += len(batch)
-                return
+        self._sink.flush()
+
+    def _make_lines(self) -> None:
+        put, form = self._sink.put, self._form
+        for ts, event, leg, facts in self._noted:
+            put(form(_line(ts, event, leg, facts) if isinstance(event, Ended) else _short(ts, event, facts)))
+        self._noted.clear()
 
 
 def _short(ts: int, event: AtDoor, facts: Facts) -> Line:

@@ -12,6 +12,7 @@ import msgspec
 from maitred.core.events import EndpointMoved, Event, Hears
 from maitred.core.words import EndpointState
 from maitred.observe.access import Style
+from maitred.observe.sink import Sink
 
 logger = logging.getLogger("maitred.endpoints")
 
@@ -44,9 +45,9 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-def setup(style: Style, level: str) -> None:
-    """Send all logging to stderr from `level` ("debug", "info", "warning", "error") on."""
-    handler = logging.StreamHandler()
+def setup(style: Style, level: str, sink: Sink) -> None:
+    """Send all logging from `level` ("debug", "info", "warning", "error") on to `sink`, flushed each time."""
+    handler = logging.StreamHandler(sink)
     handler.setFormatter(JsonFormatter() if style == "json" else HumanFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

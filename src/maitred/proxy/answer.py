@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from maitred.core.outcome import FailureKind, Outcome, Refusal
-from maitred.core.words import Failure, Leg, Usage
+from maitred.core.words import Failure, Leg, Request, Usage
 from maitred.net.client import AnswerHead
 
 DROPPED = frozenset(
@@ -13,7 +13,8 @@ DROPPED = frozenset(
     b"connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade "
     b"content-length "
     # ours to say, not an engine's
-    b"set-cookie server x-request-id access-control-allow-origin access-control-allow-methods "
+    b"set-cookie server x-request-id x-should-retry x-maitred-outcome "
+    b"access-control-allow-origin access-control-allow-methods "
     b"access-control-allow-headers access-control-allow-credentials access-control-expose-headers "
     b"access-control-max-age".split()
 )
@@ -41,10 +42,12 @@ class UpstreamFailed(Exception):  # noqa: N818 - names what happened
         self.usage = usage
 
 
-def failure_of_status(head: AnswerHead) -> Failure | None:
-    """The failure a status means; None for 200 and for a refusal of the request itself (4xx, 501)."""
+def failure_of_head(head: AnswerHead, request: Request) -> Failure | None:
+    """The failure a head means; None for 200 and for a refusal of the request itself (4xx, 501)."""
     status = head.status
     if status == 200:
+        if request.stream and not is_event_stream(head):
+            return Failure(FailureKind.BAD_RESPONSE, status, detail="the engine answered without a stream")
         return None
     if status == 429:
         return Failure(FailureKind.STATUS_429, status, _retry_after_s(head), "the engine answered 429")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from urllib.parse import unquote
 
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
@@ -83,6 +84,12 @@ class Front:
         exchange.refuse(refusal, request_id, keep=keep)
         self._house.at_door(AtDoor(self._house.clock(), request_id, refusal.outcome, None))
 
+    def _tell(self, exchange: HttpExchange, body: bytes) -> None:
+        request_id = self._house.mint_id()
+        self._note(request_id, exchange)
+        exchange.respond(200, JSON_LINES + b"x-request-id: %b\r\n" % request_id.encode(), body)
+        self._house.at_door(AtDoor(self._house.clock(), request_id, Outcome.COMPLETED))
+
     def left(self, exchange: HttpExchange) -> None:
         """See Site."""
         request_id = self._house.mint_id()
@@ -103,12 +110,12 @@ class Front:
     def _list_models(self, exchange: HttpExchange, path: str) -> None:
         entries = self._service.models.entries()
         if path == MODELS:
-            exchange.respond(200, JSON_LINES, wire_models.listing(entries))
+            self._tell(exchange, wire_models.listing(entries))
             return
-        name = path.removeprefix(MODELS + "/")
+        name = unquote(path.removeprefix(MODELS + "/"))
         for served, card in entries:
             if served == name:
-                exchange.respond(200, JSON_LINES, wire_models.one(served, card))
+                self._tell(exchange, wire_models.one(served, card))
                 return
         refusal = Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")
         self.refuse(exchange, refusal, keep=True)

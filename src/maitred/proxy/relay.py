@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 from enum import IntEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import Failure, Leg, Usage
 from maitred.door.house import House
 from maitred.door.read import Order
 from maitred.net.client import AnswerHead, ClientConnection
-from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_status, is_event_stream
+from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge
@@ -56,8 +56,9 @@ class Relay:
     """
 
     __slots__ = (
-        "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold", "_hold_timer", "_house",
-        "_judge", "_leg", "_order", "_recent", "_stage", "_tell_at", "_thinking", "_undo", "over",
+        "_begun", "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold", "_hold_timer",
+        "_house", "_judge", "_leg", "_order", "_recent", "_stage", "_tell_at", "_thinking", "_undo",
+        "_watching", "over",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +82,9 @@ class Relay:
         self._held_bytes = 0
         self._recent: list[bytes] = []
         self._tell_at = PROGRESS_TOKENS
+        self._begun = False
         self._thinking = False
+        self._watching = False  # for content to begin, or for the answer after the thinking
         self._head: AnswerHead
         self._judge: Judge
         self._undo: Undo | None = None
@@ -92,13 +95,23 @@ class Relay:
     def head(self, head: AnswerHead) -> None:
         """See Reader."""
         self._head = head
-        failure = failure_of_status(head)
+        try:
+            self._judge_head(head)
+        except Exception as bug:  # noqa: BLE001 - see `read`
+            self._give_up(bug)
+
+    def _judge_head(self, head: AnswerHead) -> None:
+        failure = failure_of_head(head, self._order.request)
         if failure is not None:
             self._fail(failure)
             return
         request, route = self._order.request, self._order.route
-        streamed = request.stream and head.status == 200 and is_event_stream(head)
-        self._judge = StreamJudge(request.sequences) if streamed else WholeJudge(refused=head.status != 200)
+        streamed = request.stream and head.status == 200
+        self._judge = (
+            StreamJudge(request.sequences)
+            if streamed
+            else WholeJudge(refused=head.status != 200, until_close=head.until_close)
+        )
         if streamed or route.served_as is not None:
             self._undo = Undo(
                 streamed=streamed,
@@ -109,27 +122,33 @@ class Relay:
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
-        if self._stage is STREAMING and not complete:
-            recent = self._recent
-            recent.append(body)
-            if len(recent) >= STOCK_READS or self._thinking or len(body) > STOCK_BYTES:
-                self._take_stock()
-            undo = self._undo
-            self._exchange.write(body if undo is None or undo.passes(body) else undo.feed(body))
-        elif self._stage is HOLDING:
-            if complete:
+        try:
+            if self._stage is STREAMING and not complete:
+                recent = self._recent
+                recent.append(body)
+                if len(recent) >= STOCK_READS or self._watching or len(body) > STOCK_BYTES:
+                    self._take_stock()
+                undo = self._undo
+                self._exchange.write(body if undo is None or undo.passes(body) else undo.feed(body))
+            elif self._stage is HOLDING:
+                if complete:
+                    self._connection = None
+                self._look(body, complete=complete)
+            elif self._stage is STREAMING:
                 self._connection = None
-            self._look(body, complete=complete)
-        elif self._stage is STREAMING:
-            self._connection = None
-            self._recent.append(body)
-            self._exchange.write(self._undone(body))
-            self._end()
+                self._recent.append(body)
+                self._exchange.write(self._undone(body))
+                self._end()
+        except Exception as bug:  # noqa: BLE001 - nobody else would hear of it, and the place would be lost
+            self._give_up(bug)
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""
         self._connection = None
-        self._fail(Failure(kind, detail=detail))
+        if self._stage is STREAMING and self._judge.streamed and self._whole():
+            self._end()  # nothing was missing but the close
+        else:
+            self._fail(Failure(kind, detail=detail))
 
     # -- Flow: what the client does ---------------------------------------------------------------
 
@@ -148,6 +167,7 @@ class Relay:
     def drop(self) -> None:
         """Abort the engine's answer; the engine sees its client leave, and ours hears nothing."""
         if self._stage is not OVER:
+            self._leave()
             self.over.cancel()
             self._close()
 
@@ -157,6 +177,7 @@ class Relay:
             return
         if self._stage is STREAMING:
             self._break_off(refusal.outcome, refusal.message)
+            self._leave()
         if not self.over.done():
             self.over.set_exception(refusal)
         self._close()
@@ -187,12 +208,14 @@ class Relay:
         held = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._held.clear()
         self._order.parts.clear()
-        self._thinking = judge.reasoning
-        self._house.answered(self._leg)
+        if judge.begun or not judge.streamed:
+            self._house.answered(self._leg)
+        self._begun, self._thinking = judge.begun, judge.reasoning
+        self._watching = judge.streamed and (not judge.begun or judge.reasoning)
         lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
         body = self._undone(held)
         if complete and not judge.streamed:
-            exchange.respond(head.status, lines, body + self._rest())
+            exchange.respond(head.status, lines, body + self._remainder())
             self._finish(*judge.end())
             return
         judge.begin(held)
@@ -205,20 +228,40 @@ class Relay:
 
     def _take_stock(self) -> None:
         """Count what has passed, and tell the core at each multiple of PROGRESS_TOKENS."""
-        recent = self._recent
-        tokens = self._judge.note(recent[0] if len(recent) == 1 else b"".join(recent))
+        recent, judge = self._recent, self._judge
+        tokens = judge.note(recent[0] if len(recent) == 1 else b"".join(recent))
         recent.clear()
+        if self._watching:
+            self._watch()
         while tokens >= self._tell_at:
             self._house.progress(self._leg, self._tell_at)
             self._tell_at += PROGRESS_TOKENS
-        if self._thinking and not self._judge.reasoning:
+
+    def _watch(self) -> None:
+        """See whether content has begun in a stream committed without, or the answer after the thinking."""
+        judge = self._judge
+        if judge.begun and not self._begun:
+            self._begun, self._thinking = True, judge.reasoning
+            self._house.answered(self._leg)
+        if self._thinking and not judge.reasoning:
             self._thinking = False
             self._house.answer_began(self._leg)
+        self._watching = not self._begun or self._thinking
+
+    def _whole(self) -> bool:
+        self._take_stock()
+        return self._judge.end()[0] is None
+
+    def _leave(self) -> None:
+        """Tell the core what was generated of an answer that nobody waits for any more."""
+        if self._stage is STREAMING:
+            self._take_stock()
+            self._house.leave(self._leg, self._judge.end()[1])
 
     def _undone(self, body: bytes) -> bytes:
         return body if self._undo is None else self._undo.feed(body)
 
-    def _rest(self) -> bytes:
+    def _remainder(self) -> bytes:
         return b"" if self._undo is None else self._undo.flush()
 
     # -- the end ----------------------------------------------------------------------------------
@@ -227,10 +270,12 @@ class Relay:
         """The engine's last byte has come: say so to the client, unless something was missing."""
         self._take_stock()
         failure, usage = self._judge.end()
+        if failure is not None:
+            failure = structs.replace(failure, final=True)
         if failure is not None and failure.kind is FailureKind.TRUNCATED:
             self._break_off(failure.kind.outcome, failure.detail)
         else:
-            self._exchange.write(self._rest())
+            self._exchange.write(self._remainder())
             self._exchange.end()
         self._finish(failure, usage)
 
@@ -253,6 +298,7 @@ class Relay:
             self._take_stock()
             _, usage = self._judge.end()
             self._break_off(failure.kind.outcome, failure.detail)
+            failure = structs.replace(failure, final=True)
         self._finish(failure, usage)
 
     def _break_off(self, outcome: Outcome, message: str) -> None:
@@ -262,6 +308,11 @@ class Relay:
             self._exchange.end()
         else:
             self._exchange.abort()
+
+    def _give_up(self, bug: Exception) -> None:
+        if not self.over.done():
+            self.over.set_exception(bug)
+        self._close()
 
     def _close(self) -> None:
         self._stage = OVER

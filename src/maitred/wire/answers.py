@@ -66,6 +66,7 @@ class _Whole(Struct):
 _chunk = msgspec.json.Decoder(_Chunk).decode
 _whole = msgspec.json.Decoder(_Whole).decode
 _usage = msgspec.json.Decoder(_Usage).decode
+_raw = msgspec.json.Decoder(Raw).decode
 
 # An answer token in a stream that began with reasoning. Inside a JSON string the quotes would be escaped,
 # so only real members match.
@@ -107,7 +108,7 @@ class End(Struct, frozen=True):
 
 
 def judge_end(last: list[Event], sequences: int) -> End:
-    """Judge the last two events. [DONE] ends a stream; so does the only choice's finish reason."""
+    """Judge the last events. [DONE] ends a stream; so does the only choice's finish reason."""
     whole = error = False
     usage: Usage | None = None
     for event in last:
@@ -142,6 +143,15 @@ def read_whole(body: bytes) -> tuple[bool, Usage | None]:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return False, None
     return whole.error is not None, _as_usage(whole.usage)
+
+
+def is_json(body: bytes) -> bool:
+    """Whether this is one JSON value and nothing else."""
+    try:
+        _raw(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
 
 
 def usage_near_end(tail: bytes) -> Usage | None:

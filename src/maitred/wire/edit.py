@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.json import encode
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.wire.members import Key, Member, members, scan
+from maitred.wire.members import Member, Scanned, members, scan
 from maitred.wire.requests import KEYS_READ
 
 
@@ -29,13 +29,13 @@ _Splice = tuple[int, int, bytes]
 def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
     """Return `body` with `edits` made, as parts for `writelines`; `[body]` when nothing changes.
 
-    `body` has passed `requests.decode`. Raise Refusal when a key we read comes twice: which of the two the
-    engine obeys is then not ours to guess.
+    `body` has passed `requests.decode`. Raise Refusal when a key we read comes twice (which of the two the
+    engine obeys is then not ours to guess), and when `wire/members.py` will not walk the body.
     """
     if edits.model is None and not edits.include_usage:
         return [body]
     scanned = scan(body)
-    names = [key.name for key in scanned]
+    names, _ = scanned
     _refuse_duplicates(names, KEYS_READ)
     splices: list[_Splice] = []
     if edits.include_usage and "stream_options" not in names:
@@ -46,7 +46,7 @@ def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
     return _spliced(body, splices)
 
 
-def _replacements(body: bytes, scanned: dict[Key, Raw], edits: Edits) -> list[_Splice]:
+def _replacements(body: bytes, scanned: Scanned, edits: Edits) -> list[_Splice]:
     """Return the splices of members that are there, in the order of the body."""
     splices = []
     for member in members(body, scanned):
@@ -60,24 +60,21 @@ def _replacements(body: bytes, scanned: dict[Key, Raw], edits: Edits) -> list[_S
 def _include_usage(body: bytes, options: Member) -> list[_Splice]:
     """Return the splice that makes `include_usage` true and leaves the client's other options alone."""
     at = options.value_start
-    value = body[at : options.end]
-    if value == b"null":
+    if body.startswith(b"null", at):
         return [(at, options.end, b'{"include_usage":true}')]
-    inner = members(value)
+    inner = members(memoryview(body)[at : options.end])
     _refuse_duplicates([member.key for member in inner], ("include_usage",), "stream_options.")
     for member in inner:
         if member.key == "include_usage":
-            if value[member.value_start : member.end] == b"true":
+            if body.startswith(b"true", at + member.value_start):
                 return []
             return [(at + member.value_start, at + member.end, b"true")]
     return [(at + 1, at + 1, b'"include_usage":true,' if inner else b'"include_usage":true')]
 
 
 def _refuse_duplicates(names: list[str], read: tuple[str, ...], within: str = "") -> None:
-    if len(set(names)) == len(names):
-        return
     for name in read:
-        if names.count(name) > 1:
+        if names.count(name) > 1:  # no set, since hashing a key that fills the body takes as long as reading
             param = within + name
             raise Refusal(Outcome.BAD_REQUEST, f"{param}: the key comes more than once", param=param)
 

@@ -1,7 +1,8 @@
 """Judging an answer while it passes: has content begun, has it failed, how did it end.
 
 Sans I/O: fed with body bytes, cut anywhere. While an answer is held, `look` decides; once it is committed,
-`note` only counts, and `end` decides how it ended. One judge a leg.
+`note` counts (and still waits for content, if it was committed before any), and `end` decides how it ended.
+One judge a leg.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from maitred.wire.answers import Says
 from maitred.wire.sse import Scanner, Tail
 
 USAGE_TAIL_BYTES = 4096
+
+_ERROR = Failure(FailureKind.ERROR_EVENT, detail="the engine sent an error event")
+_CUT = Failure(FailureKind.TRUNCATED, detail="the connection closed before the end of the answer")
 
 
 class Judge(Protocol):
@@ -31,7 +35,10 @@ class Judge(Protocol):
         """The answer is committed; these are all bytes looked at so far."""
 
     def note(self, body: bytes) -> int:
-        """The next bytes of a committed answer; the output tokens so far, counted by events."""
+        """The next bytes of a committed answer; the output tokens so far, counted by events.
+
+        An answer may be committed before its content: it has `begun` after the bytes with the first of it.
+        """
 
     def end(self) -> tuple[Failure | None, Usage | None]:
         """The answer is over: what was wrong with it, and its usage."""
@@ -52,15 +59,9 @@ class StreamJudge:
 
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
         """See Judge."""
-        for event in self._scanner.feed(body):
-            said = answers.says(event)
-            if said is Says.ERROR:
-                return Failure(FailureKind.ERROR_EVENT, detail="the engine sent an error event")
-            if said is not Says.NOTHING:
-                self.begun = True
-                self.reasoning = said is Says.REASONING
-                return None
-        if complete:
+        if self._listen(body) is Says.ERROR:
+            return _ERROR
+        if complete and not self.begun:
             return Failure(FailureKind.TRUNCATED, detail="the stream ended before any content")
         return None
 
@@ -73,6 +74,8 @@ class StreamJudge:
         if self._tail is None:
             return 0
         self._tail.feed(body)
+        if not self.begun:
+            self._listen(body)  # an error among it is found at the end
         if self.reasoning and answers.ANSWER_BEGINS.search(body):
             self.reasoning = False
         return self._tail.events
@@ -86,26 +89,43 @@ class StreamJudge:
         if end.whole:
             return None, usage
         if end.error:
-            return Failure(FailureKind.ERROR_EVENT, detail="the engine sent an error event"), usage
+            return _ERROR, usage
         return Failure(FailureKind.TRUNCATED, detail="the stream ended without its end"), usage
+
+    def _listen(self, body: bytes) -> Says:
+        """Read as far as the first event that says something; it decides `begun` and `reasoning`."""
+        for event in self._scanner.feed(body):
+            said = answers.says(event)
+            if said is not Says.NOTHING:
+                self.begun = said is not Says.ERROR
+                self.reasoning = said is Says.REASONING
+                return said
+        return Says.NOTHING
 
 
 class WholeJudge:
-    """A JSON answer in one piece. `refused`: the engine answered 4xx, so an error object is expected."""
+    """A JSON answer in one piece.
 
-    __slots__ = ("_refused", "_tail", "_usage", "begun", "reasoning", "streamed")
+    `refused`: the engine answered 4xx, so an error object is expected, and any text will do. `until_close`:
+    nothing but the connection's close ends the answer, so a cut shows in the JSON alone.
+    """
 
-    def __init__(self, *, refused: bool) -> None:
+    __slots__ = ("_refused", "_tail", "_until_close", "_usage", "begun", "reasoning", "streamed")
+
+    def __init__(self, *, refused: bool, until_close: bool = False) -> None:
         self.begun = False
         self.reasoning = False
         self.streamed = False
         self._refused = refused
+        self._until_close = until_close and not refused
         self._usage: Usage | None = None
         self._tail = b""
 
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
         """See Judge; `body` is everything so far, since a JSON answer is judged when it is whole."""
         if complete:
+            if self._until_close and not answers.is_json(body):
+                return _CUT
             is_error, self._usage = answers.read_whole(body)
             if is_error and not self._refused:
                 return Failure(FailureKind.ERROR_EVENT, detail="the engine answered 200 with an error")
@@ -122,5 +142,6 @@ class WholeJudge:
         return 0
 
     def end(self) -> tuple[Failure | None, Usage | None]:
-        """See Judge."""
-        return None, self._usage or answers.usage_near_end(self._tail)
+        """See Judge. Of an answer too large to be kept, its last byte has to tell whether it was cut."""
+        whole = self.begun or not self._until_close or self._tail.rstrip().endswith(b"}")
+        return None if whole else _CUT, self._usage or answers.usage_near_end(self._tail)

@@ -2,28 +2,29 @@
 
 An edit must know the exact range of one member and must see what ordinary decoding hides: a key that comes
 twice. msgspec walks the values at C speed; a key type that equals nothing but itself keeps duplicates apart.
-The bytes are known to be a valid JSON object (`wire/requests.py` has decoded them before).
+The bytes are known to be a valid JSON object (`wire/requests.py` has decoded them before). What costs more
+than that walk is bounded, so that no body can hold up the loop: the members, and the bytes between values.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import ValuesView
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from maitred.core.outcome import Outcome, Refusal
 
+MEMBERS_MAX = 512
+"""Bound of the members of one object; real bodies have a few dozen at most."""
+
+GAPS_BYTES_MAX = 64 * 1024
+"""Bound of keys, blanks and punctuation, in all; the pattern that skips them takes up to 20 ns a byte."""
+
 TOO_DEEP = "the body is nested too deeply"
-
-
-class Key:
-    """One occurrence of a key, unescaped in `name`. Two are equal only by identity."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, _type: type, name: str) -> None:
-        self.name = name
+TOO_MANY = "too many members in the body"
+TOO_WIDE = "the members of the body are too far apart"
 
 
 class Member(Struct, frozen=True):
@@ -35,26 +36,66 @@ class Member(Struct, frozen=True):
     end: int
 
 
-_OCCURRENCES = Decoder(dict[Key, Raw], dec_hook=Key)
+Scanned = tuple[list[str], ValuesView[Raw]]
+"""All keys, unescaped, and their raw values, in order."""
+
+
+class _Place:
+    """Stands for the key at one place of an object. Two are equal only by identity."""
+
+    __slots__ = ()
+
+
+_PLACES = tuple(_Place() for _ in range(MEMBERS_MAX))
+
+
+class _Scan:
+    """The decoder that tells all keys. It is built once, for that takes as long as a small body.
+
+    So it keeps the keys of the body it is at; it is done with one before anybody can come with another.
+    """
+
+    __slots__ = ("_decode", "_names")
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._decode = Decoder(dict[_Place, Raw], dec_hook=self._place).decode
+
+    def __call__(self, body: bytes | memoryview) -> Scanned:
+        """Scan one object; raise Refusal at depth or when there are too many members."""
+        names: list[str] = []
+        self._names = names
+        try:
+            return names, self._decode(body).values()
+        except RecursionError:  # the same bytes passed before, on a shorter stack
+            message = TOO_DEEP
+        except IndexError:
+            message = TOO_MANY
+        raise Refusal(Outcome.BAD_REQUEST, message)
+
+    def _place(self, _type: type, name: str) -> _Place:
+        names = self._names
+        place = _PLACES[len(names)]  # beyond the last, the error ends the decoding at once
+        names.append(name)
+        return place
+
+
+scan = _Scan()
 # What stands between two values: blanks, the brace or comma, the key and its colon.
-_KEY = re.compile(rb'[\s{,]*+("(?:[^"\\]++|\\.)*+")\s*+:\s*+')
+_GAP = re.compile(rb'[\s{,]*+("(?:[^"\\]++|\\.)*+")\s*+:\s*+')
 
 
-def scan(body: bytes) -> dict[Key, Raw]:
-    """Return every occurrence of every top-level key with its raw value, in order; raise Refusal at depth."""
-    try:
-        return _OCCURRENCES.decode(body)
-    except RecursionError:  # the same bytes passed before, on a shorter stack
-        raise Refusal(Outcome.BAD_REQUEST, TOO_DEEP) from None
-
-
-def members(body: bytes, scanned: dict[Key, Raw] | None = None) -> list[Member]:
+def members(body: bytes | memoryview, scanned: Scanned | None = None) -> list[Member]:
     """Return the ranges of all top-level members, in order. `scanned`: what `scan` said, if already known."""
+    names, values = scanned or scan(body)
+    sizes = [memoryview(value).nbytes for value in values]
+    if len(body) - sum(sizes) > GAPS_BYTES_MAX:
+        raise Refusal(Outcome.BAD_REQUEST, TOO_WIDE)
     found = []
     end = 0
-    for key, value in (scan(body) if scanned is None else scanned).items():
-        match = _KEY.match(body, end)
+    for name, size in zip(names, sizes, strict=True):
+        match = _GAP.match(body, end)
         assert match is not None  # noqa: S101 - the body is valid JSON
-        end = match.end() + memoryview(value).nbytes
-        found.append(Member(key.name, match.start(1), match.end(), end))
+        end = match.end() + size
+        found.append(Member(name, match.start(1), match.end(), end))
     return found

@@ -1,9 +1,9 @@
 """Server-sent events, sans I/O: cutting a byte stream into events, wherever the network cut it.
 
-Two readers. `Scanner` finds every event and its payload; it is for the first events of an answer and for
-clients of ours. `Tail` is for the long middle of an answer passing through at full speed: it counts events
-by their boundaries and keeps the end, so that the last events can be judged when the stream is over.
-Neither ever changes or delays a byte.
+Three readers. `Blocks` cuts at blank lines and holds what is unfinished. `Scanner` reads the events in the
+blocks; it is for the first events of an answer and for clients of ours. `Tail` is for the long middle of an
+answer passing through at full speed: it counts events by their boundaries and keeps the end, so that the
+last events can be judged when the stream is over.
 """
 
 from __future__ import annotations
@@ -12,11 +12,18 @@ import re
 from typing import NamedTuple
 
 EVENT_BYTES_MAX = 4 * 1024 * 1024
-"""An event larger than this is given up on: it counts as one opaque event."""
+"""An event larger than this is given up on: no Scanner tells it, and it is not held until it is whole."""
 TAIL_BYTES = 32 * 1024
-"""How much of a stream's end is kept; the usage event and [DONE] take less than 1 KiB."""
+"""How much of a stream's end is kept; the last events take less than 1 KiB."""
+LAST_EVENTS = 3
+"""How many events tell how a stream ended: what vLLM sends last is an error, the usage and [DONE]."""
 DONE = b"[DONE]"
-FIRST_LINE_END = re.compile(rb"\r\n|\n|\r(?=[^\n])")
+BOM = b"\xef\xbb\xbf"
+
+_LINE_END = rb"(?:\r\n|\n|\r(?=[^\n]))"  # a CR at the very end is none yet, because an LF may follow it
+FIRST_LINE_END = re.compile(_LINE_END)
+BOUNDARY = re.compile(_LINE_END + _LINE_END)
+_BOUNDARY_WITHOUT_CR = re.compile(rb"\n\n")  # found five times as fast, and all that engines send
 
 
 class Event(NamedTuple):
@@ -46,63 +53,58 @@ def _lines(block: bytes) -> list[bytes]:
     return block.split(b"\n")
 
 
-def boundary(data: bytes, start: int = 0) -> tuple[int, int] | None:
-    """The first blank line at or after `start`: where the event ends and where the next one begins.
+class Blocks:
+    """Feed bytes, get blocks of lines. Each byte is looked at once, however small the reads are.
 
-    A CR at the very end is no boundary yet, because an LF may follow it.
+    `rest` is the unfinished block.
     """
-    if b"\r" not in data:
-        at = data.find(b"\n\n", start)
-        return (at, at + 2) if at >= 0 else None
-    at = start
-    while True:
-        ends = [i for i in (data.find(b"\n", at), data.find(b"\r", at)) if i >= 0]
-        if not ends:
-            return None
-        end = min(ends)
-        after = _line_end(data, end)
-        if after is None:
-            return None
-        second = _line_end(data, after) if after < len(data) and data[after] in b"\r\n" else None
-        if second is not None:
-            return end, second
-        at = after
 
+    __slots__ = ("rest",)
 
-def _line_end(data: bytes, at: int) -> int | None:
-    """Where the line terminator at `at` is over; None when only more bytes can tell."""
-    if data[at] == 0x0A:
-        return at + 1
-    if at + 1 == len(data):
-        return None
-    return at + 2 if data[at + 1] == 0x0A else at + 1
+    def __init__(self) -> None:
+        self.rest = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The blocks completed by `data`, each with the blank line that ends it.
+
+        One larger than EVENT_BYTES_MAX may come in parts: the rest is handed out once it is larger.
+        """
+        rest, blocks, start = self.rest, [], 0
+        at = max(0, len(rest) - 3) if rest else 0  # CR, LF, CR may wait for an LF, and no more than that
+        rest += data
+        search = (_BOUNDARY_WITHOUT_CR if rest.find(b"\r", at) < 0 else BOUNDARY).search
+        while (found := search(rest, at)) is not None:
+            at = found.end()
+            blocks.append(bytes(rest[start:at]))
+            start = at
+        if len(rest) - start > EVENT_BYTES_MAX:
+            blocks.append(bytes(rest[start:]))
+            start = len(rest)
+        del rest[:start]
+        return blocks
 
 
 class Scanner:
-    """Feed bytes, get events. `rest` is what came after the last boundary."""
+    """Feed bytes, get events."""
 
-    __slots__ = ("_started", "rest")
+    __slots__ = ("_blocks", "_bom")
 
     def __init__(self) -> None:
-        self.rest = b""
-        self._started = False
+        self._blocks = Blocks()
+        self._bom = BOM
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last boundary."""
+        return bytes(self._blocks.rest)
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events completed by `data`, in order; blocks without data are left out."""
-        rest = self.rest + data if self.rest else data
-        if not self._started:
-            if len(rest) < 3 and b"\xef\xbb\xbf".startswith(rest):
-                self.rest = rest
-                return []
-            self._started = True
-            rest = rest.removeprefix(b"\xef\xbb\xbf")
-        events, start = [], 0
-        while (found := boundary(rest, start)) is not None:
-            end, following = found
-            if (event := parse(rest[start:end])) is not None:
+        """The events completed by `data`, in order; those without data or over the limit are left out."""
+        events = []
+        for block in self._blocks.feed(data):
+            if len(block) <= EVENT_BYTES_MAX and (event := parse(block.removeprefix(self._bom))) is not None:
                 events.append(event)
-            start = following
-        self.rest = rest[start:] if len(rest) - start <= EVENT_BYTES_MAX else b""
+            self._bom = b""
         return events
 
 
@@ -130,23 +132,24 @@ class Tail:
             self._mark = 2 * line[0] + b"data"
         if self._mark:
             self.events += seen.count(self._mark)
-            seen = seen[1 - len(self._mark) :]
-        self._carry = seen
+            self._carry = seen[1 - len(self._mark) :]
+        else:
+            self._carry = seen[-1:]  # a CR may be half a line end
         self._parts.append(data)
         self._kept += len(data)
         if self._kept > 2 * TAIL_BYTES:
             end = b"".join(self._parts)[-TAIL_BYTES:]
             self._parts, self._kept = [end], len(end)
-            self._carry = self._carry[-TAIL_BYTES:]
 
     def last(self) -> list[Event]:
-        """The last two events that carry data, an unfinished one left out."""
+        """The last LAST_EVENTS events that carry data, an unfinished one left out."""
         end = b"".join(self._parts)
         if b"\r" in end:
-            return Scanner().feed(end + b":")[-2:]  # what follows a last CR shows that it ends a line
+            # What follows a last CR shows that it ends a line.
+            return Scanner().feed(end + b":")[-LAST_EVENTS:]
         events: list[Event] = []
         stop = end.rfind(b"\n\n")
-        while stop >= 0 and len(events) < 2:
+        while stop >= 0 and len(events) < LAST_EVENTS:
             start = end.rfind(b"\n\n", 0, stop)
             if (event := parse(end[max(0, start) : stop])) is not None:
                 events.insert(0, event)

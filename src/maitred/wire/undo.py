@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from maitred.wire.answers import is_usage_only
 from maitred.wire.edit import Renamer
-from maitred.wire.sse import EVENT_BYTES_MAX, boundary, parse
+from maitred.wire.sse import Blocks, parse
 
 
 class Undo:
     """Feed an answer's bytes, get those that may leave. Holds back only what might still have to change."""
 
-    __slots__ = ("_held", "_hides_usage", "_renamer", "_streamed")
+    __slots__ = ("_blocks", "_hides_usage", "_renamer", "_streamed")
 
     def __init__(self, *, streamed: bool, hides_usage: bool, served_as: str | None, name: str) -> None:
         """`hides_usage`: the client of this stream did not ask for usage. `served_as`: put back to `name`."""
         self._streamed = streamed
         self._hides_usage = hides_usage
         self._renamer = Renamer(served_as, name) if served_as is not None else None
-        self._held = b""
+        self._blocks = Blocks()
 
     def passes(self, data: bytes) -> bool:
         """Whether `data` may leave as it is: the common case, decided without looking at single events."""
         return (
             data[-2:] == b"\n\n"
-            and not self._held
+            and not self._blocks.rest
             and self._renamer is None
             and not (self._hides_usage and b'"usage"' in data)
         )
@@ -36,26 +36,22 @@ class Undo:
     def feed(self, data: bytes) -> bytes:
         """The bytes that may leave now."""
         if self._streamed:
-            data = self._whole_events(self._held + data)
+            blocks = self._blocks.feed(data)
+            if self._hides_usage:
+                blocks = [block for block in blocks if not _is_usage(block)]
+            data = b"".join(blocks)
         return data if self._renamer is None else self._renamer.feed(data)
 
     def flush(self) -> bytes:
         """What was held back, at the end of an answer that is whole."""
-        held, self._held = self._held, b""
+        held = bytes(self._blocks.rest)
+        self._blocks.rest.clear()
         if self._renamer is not None:
             held = self._renamer.feed(held) + self._renamer.flush()
         return held
 
-    def _whole_events(self, data: bytes) -> bytes:
-        out, start = [], 0
-        while (found := boundary(data, start)) is not None:
-            block, following = data[start : found[0]], found[1]
-            event = parse(block) if self._hides_usage and b'"usage"' in block else None
-            if event is None or not is_usage_only(event.data):
-                out.append(data[start:following])
-            start = following
-        self._held = data[start:]
-        if len(self._held) > EVENT_BYTES_MAX:  # an event without end is passed on as it comes
-            out.append(self._held)
-            self._held = b""
-        return b"".join(out)
+
+def _is_usage(block: bytes) -> bool:
+    """Whether this is the event that the edited request asked for."""
+    event = parse(block) if b'"usage"' in block else None
+    return event is not None and is_usage_only(event.data)

@@ -1,0 +1,57 @@
+"""What a process of the gateway does before it serves."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from maitred.app.run import run
+from maitred.config.tree import Config
+from maitred.net.seams import Sockets
+
+FILES = resource.RLIMIT_NOFILE
+
+
+@pytest.fixture
+def unlistenable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A start that comes to nothing for want of an address; what it did to the process is undone."""
+
+    async def listen(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(Sockets, "listen", listen)
+    root, limit = logging.getLogger(), resource.getrlimit(FILES)
+    handlers, level, root.handlers = root.handlers, root.level, []
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    resource.setrlimit(FILES, limit)
+
+
+@pytest.mark.usefixtures("unlistenable")
+def test_a_host_that_nobody_knows_is_said_in_the_words_of_who_was_asked() -> None:
+    assert run(Config()) == (
+        "cannot listen at 127.0.0.1:8000: Name or service not known; choose another with --listen"
+    )
+
+
+@pytest.mark.usefixtures("unlistenable")
+def test_it_takes_all_the_open_files_that_there_are() -> None:
+    _, hard = resource.getrlimit(FILES)
+    resource.setrlimit(FILES, (hard // 2, hard))
+    run(Config())
+    assert resource.getrlimit(FILES) == (hard, hard)
+
+
+@pytest.mark.usefixtures("unlistenable")
+def test_it_goes_on_where_it_may_not_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resource, "setrlimit", refuse)
+        assert "Name or service not known" in (run(Config()) or "")

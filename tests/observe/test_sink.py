@@ -1,0 +1,115 @@
+"""Lines on their way out: whole and in order for who reads, and no waiting for who does not."""
+
+from __future__ import annotations
+
+import os
+import select
+import tty
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from maitred.observe.sink import LINES_MAX, Sink
+
+MANY = [f"line {number} {'x' * 90}\n".encode() for number in range(3000)]
+"""More than any pipe or terminal holds for a reader who stands still."""
+
+Ends = tuple[int, int]
+
+
+@pytest.fixture(params=[os.pipe, os.openpty], ids=["pipe", "terminal"])
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    """Where to read and where to write."""
+    make: Callable[[], Ends] = request.param
+    reader, writer = make()
+    if os.isatty(writer):
+        tty.setraw(writer)
+    yield reader, writer
+    os.close(reader)
+    os.close(writer)
+
+
+def returns(work: Callable[[], object]) -> bool:
+    """Whether this comes to an end, though nobody reads."""
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(10)
+    return not thread.is_alive()
+
+
+def read_on(reader: int, go_on: Callable[[], object], size: int) -> bytes:
+    """Take so many bytes, never all there are, as long as more come by what `go_on` does."""
+    taken = b""
+    while len(taken) < size:
+        assert returns(go_on)
+        assert select.select([reader], [], [], 10)[0], f"{len(taken)} bytes and no more"
+        taken += os.read(reader, 10_000)
+    return taken
+
+
+def test_who_stands_still_is_not_waited_for_and_loses_nothing(ends: Ends) -> None:
+    reader, writer = ends
+    sink = Sink(writer)
+    for line in MANY:
+        sink.put(line)
+    assert returns(sink.flush)
+    assert returns(lambda: sink.finish(0.01))
+    assert read_on(reader, sink.flush, len(b"".join(MANY))) == b"".join(MANY)
+    assert sink.dropped == 0
+    assert os.get_blocking(writer)  # whoever shares it notices nothing
+
+
+def test_a_line_longer_than_a_pipe_takes_at_once(ends: Ends) -> None:
+    reader, writer = ends
+    sink, traceback = Sink(writer), "".join(f"  line {number} of it\n" for number in range(20_000))
+    sink.write(traceback)
+    sink.write("after it\n")
+    assert returns(sink.flush)
+    expected = (traceback + "after it\n").encode()
+    assert read_on(reader, sink.flush, len(expected)) == expected
+
+
+def test_the_end_waits_for_a_reader_that_is_slow(ends: Ends) -> None:
+    reader, writer = ends
+    sink, size, taken = Sink(writer), len(b"".join(MANY)), []
+    for line in MANY:
+        sink.put(line)
+    slow = Thread(target=lambda: taken.append(read_on(reader, lambda: None, size)))
+    slow.start()
+    sink.finish(10)
+    slow.join()
+    assert taken == [b"".join(MANY)]
+
+
+def test_past_its_bound_lines_are_lost_and_counted(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        sink = Sink(file.fileno())
+        for _ in range(LINES_MAX + 3):
+            sink.put(b"kept\n")
+        assert sink.dropped == 3
+        sink.flush()
+        sink.put(b"room again\n")
+        sink.flush()
+    assert (tmp_path / "log").read_bytes() == b"kept\n" * LINES_MAX + b"room again\n"
+
+
+@pytest.mark.parametrize("end", [Sink.flush, lambda sink: sink.finish(10)], ids=["flush", "finish"])
+def test_what_nobody_can_read_any_more_is_lost_and_counted(end: Callable[[Sink], None]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    sink = Sink(writer)
+    sink.put(b"lost\n")
+    sink.put(b"as well\n")
+    end(sink)
+    assert sink.dropped == 2
+    os.close(writer)
+
+
+def test_text_that_is_no_unicode_is_written_all_the_same(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        sink = Sink(file.fileno())
+        sink.write("half \ud800 a pair\n")
+        sink.flush()
+    assert (tmp_path / "log").read_bytes() == rb"half \ud800 a pair" + b"\n"
