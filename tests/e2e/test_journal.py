@@ -50,7 +50,9 @@ def journal(serve: Serve, engines: list[Engine], tmp_path: Path) -> Path:
 def test_a_journal_of_real_traffic_replays_and_a_changed_one_does_not(journal: Path) -> None:
     lines = journal.read_text().splitlines()
     verbs = {json.loads(line)[0] for line in lines[1:]}
-    assert verbs == {"accept", "release", "sent", "answered", "progress", "fail", "finish", "update"}
+    assert verbs == {
+        "accept", "release", "sent", "answered", "progress", "leave", "fail", "finish", "update",
+    }  # fmt: skip
     said = replay(journal)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout == f"{len(lines) - 1} decisions replayed, all the same\n"

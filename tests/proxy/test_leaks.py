@@ -165,7 +165,12 @@ async def test_nothing_is_left_of_a_request(way: Callable[[Place], Awaitable[Non
     await nothing_left(way, REQUESTS, MemoryNetwork())
 
 
+@pytest.mark.parametrize("way", WAYS)
+@in_virtual_time(1000)
+async def test_nothing_is_left_of_a_connection(way: Callable[[Place], Awaitable[None]]) -> None:
+    await nothing_left(way, CONNECTIONS, MemoryNetwork())
+
+
 @pytest.mark.parametrize("way", [answered, refused, left])
-def test_nothing_is_left_of_a_connection(way: Callable[[Place], Awaitable[None]]) -> None:
-    """On sockets, because the ends of a connection in memory name each other and their protocols."""
+def test_nothing_is_left_of_a_connection_on_sockets(way: Callable[[Place], Awaitable[None]]) -> None:
     uvloop.run(asyncio.wait_for(nothing_left(way, CONNECTIONS, Sockets()), 20))

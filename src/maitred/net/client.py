@@ -104,7 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader: Reader | None = None
         self._bodies: list[bytes] = []
         self.on_body = self._bodies.append  # called for every chunk: spare it a frame
-        self._parser: Any = httptools.HttpResponseParser(self)
+        self._parser: Any = None
         self._transport: asyncio.Transport = CLOSED
         self._headers: list[tuple[bytes, bytes]] = []
         self._length: int | None = None
@@ -164,6 +164,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
+        self._parser = httptools.HttpResponseParser(self)
         self._sweep.add(self)
         self._owner.opened(self)
 

@@ -43,7 +43,7 @@ WHOLE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120
 READINGS: dict[str, tuple[str, str]] = {
     "client_connections": ("gauge", "Connections from clients open now."),
     "upstream_connections": ("gauge", "Connections to engines open now, idle ones included."),
-    "access_log_dropped_total": ("counter", "Access log lines lost: the buffer was full or a write failed."),
+    "access_log_dropped_total": ("counter", "Log lines lost: the buffer was full or a write failed."),
 }
 """Numbers that live elsewhere, name -> (type, help); the assembler gives a callable for each it has."""
 
