@@ -81,7 +81,7 @@ async def asks(place: Place, client: Client, request: bytes) -> Client:
 
 async def answered(place: Place) -> None:
     client = await place.client()
-    for _ in range(100):
+    for _ in range(200):
         client = await asks(place, client, WHOLE)
         client = await asks(place, client, STREAM)
 

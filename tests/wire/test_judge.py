@@ -302,7 +302,9 @@ def test_an_answer_cut_by_the_close_is_not_whole(name: str, usage: Usage) -> Non
     for at in range(len(body)):
         verdict = judged(WholeJudge(refused=False, until_close=True), [body[:at]])
         assert verdict == (False, (FailureKind.TRUNCATED, None))
-    assert judged(WholeJudge(refused=False, until_close=True), [body, b"\n"]) == (True, (None, usage))
+    judge = WholeJudge(refused=False, until_close=True)
+    assert judge.look(body + b"\n", complete=True) is None
+    assert judge.end() == (None, usage)
 
 
 @pytest.mark.parametrize(("name", "usage"), ANSWERS)

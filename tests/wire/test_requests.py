@@ -75,6 +75,7 @@ def test_lists_of_prompts_are_counted_up_to_a_size_and_never_too_low(prompt: str
     [
         (b'"%b"', 1),
         (b"[1,2,%b3]", 1),
+        (b"[" + b" " * 200 + b"1,2,%b3]", 1),
         (b"%b[1]", 1),
         (b'["%b"]', 2),
         (b'[%b"a","b"]', 2),

@@ -48,6 +48,10 @@ def test_every_event_comes_as_soon_as_it_is_whole(stream: bytes, places: list[in
             assert events == reference(seen)
 
 
+def test_a_byte_order_mark_is_none_after_the_start() -> None:
+    assert scan([BOM + sse(b"a") + BOM + sse(b"b") + sse(b"c")]) == [Event(b"", b"a"), Event(b"", b"c")]
+
+
 @pytest.mark.parametrize("name", STREAMS)
 def test_real_streams(name: str) -> None:
     stream = captured(name)

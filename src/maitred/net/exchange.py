@@ -184,6 +184,7 @@ class HttpExchange:
     def lost(self) -> None:
         """The client has left before the end."""
         self.gone = True
+        self.body = b""
         flow, self.flow = self.flow, None
         if flow is not None:
             flow.drop()
@@ -201,6 +202,7 @@ class HttpExchange:
     def _head(self, status: int, headers: bytes) -> bytes:
         self.status = status
         self.started = True
+        self.body = b""  # of no more use; who still names the exchange need not keep it
         self._keep = self._keep and not self._site.draining
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
         return line + headers if self._keep else line + headers + b"connection: close\r\n"

@@ -45,7 +45,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     outcome, model = Outcome.FAILED_INTERNAL, ""
     try:
         order = read(exchange.head, exchange.body, request_id, service.models)
-        model, exchange.body = order.request.model, b""
+        model = order.request.model
         ticket = house.accept(order.request, order.identity)
         while True:
             legs = await house.seated(ticket)

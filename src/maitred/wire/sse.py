@@ -70,7 +70,7 @@ class Blocks:
         One larger than EVENT_BYTES_MAX may come in parts: the rest is handed out once it is larger.
         """
         rest, blocks, start = self.rest, [], 0
-        at = max(0, len(rest) - 3) if rest else 0  # CR, LF, CR may wait for an LF, and no more than that
+        at = max(0, len(rest) - 2) if rest else 0  # a line end and a CR may wait for what comes next
         rest += data
         search = (_BOUNDARY_WITHOUT_CR if rest.find(b"\r", at) < 0 else BOUNDARY).search
         while (found := search(rest, at)) is not None:
