@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from maitred.core.events import Answered, Ended, EndpointMoved, LegFailed, Seated
+from maitred.core.events import Answered, Ended, EndpointMoved, LegFailed
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import (
     Drop,
@@ -190,7 +190,6 @@ def test_a_leg_remembers_when_and_how_much() -> None:
     hall.gateway.finish(ticket, Outcome.COMPLETED, USAGE, 106.0)
     told = [event for event in hall.events if not isinstance(event, EndpointMoved)]
     assert told == [
-        Seated(101.0, ticket, 1.0),
         Answered(103.0, leg),
         Ended(106.0, ticket, Outcome.COMPLETED, USAGE),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from maitred.core.events import Answered, AtDoor, Ended, Seated
+from maitred.core.events import Answered, AtDoor, Ended
 from maitred.core.outcome import Outcome
 from maitred.core.words import Api, Usage
 from maitred.observe.access import BATCH_LINES, NOTES_MAX, AccessLog, RequestFacts, Style
@@ -147,7 +147,6 @@ def test_the_status_sent_is_logged_where_it_differs_from_the_outcomes(file: LogF
 
 def test_other_events_have_no_line(file: LogFile) -> None:
     log, ticket = file.log(), queued()
-    log(Seated(100.0, ticket, 0.0))
     log(Answered(100.1, seat(ticket, 100.0)))
     log.flush()
     assert file.lines() == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed, Seated
+from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import EndpointState, Failure, Usage
 from maitred.observe.exposition import PIECE_LINES, families, render
@@ -19,11 +19,11 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 def lived_in() -> Metrics:
     """Metrics in which every family has a sample."""
-    metrics = Metrics("1.2.3", {"qwen": Slo(ttft_s=1.0)}, lambda: {"qwen": 0}, dict.fromkeys(READINGS, float))
+    readings, now = dict.fromkeys(READINGS, float), {"qwen": 0}
+    metrics = Metrics("1.2.3", {"qwen": Slo(ttft_s=1.0)}, lambda: now, lambda: now, readings)
     ticket, where = queued(), endpoint()
     metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
     leg = seat(ticket, 100.0, where)
-    metrics(Seated(100.0, ticket, 0.0))
     metrics(Answered(100.1, leg))
     metrics(LegFailed(100.2, leg, Failure(FailureKind.TRUNCATED), again=False))
     metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(1, 0, 2)))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed, Seated
+from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticket, Usage
 from maitred.observe.exposition import render
@@ -21,16 +21,12 @@ def lines(metrics: Metrics, name: str) -> list[str]:
     return [line.removeprefix("maitred_") for line in text.splitlines() if line.startswith(prefix)]
 
 
-def seated(metrics: Metrics, ticket: Ticket, at: float) -> Leg:
-    leg = seat(ticket, at)
-    metrics(Seated(at, ticket, at - ticket.arrival))
-    return leg
-
-
 def served(metrics: Metrics, ticket: Ticket, *, first: float, end: float, tokens: int) -> None:
     """A whole completed life: seated at once, first content and end after so many seconds."""
-    leg = seated(metrics, ticket, 100.0)
-    metrics(Answered(100.0 + first, leg))
+    leg = seat(ticket, 100.0)
+    leg.answered_at = 100.0 + first
+    if ticket.request.stream:
+        metrics(Answered(leg.answered_at, leg))
     metrics(Ended(100.0 + end, ticket, Outcome.COMPLETED, Usage(100, 60, tokens)))
 
 
@@ -54,19 +50,19 @@ def test_every_end_is_counted_by_model_api_and_outcome() -> None:
     ]
 
 
-def test_in_flight_rises_with_a_seat_and_falls_with_its_end() -> None:
-    metrics, ticket = Metrics("1"), queued()
-    seated(metrics, ticket, 100.0)
-    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 1.0']
-    metrics(Ended(101.0, ticket, Outcome.CLIENT_GONE, None))
-    metrics(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
-    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
+def test_what_waits_and_runs_now_is_asked_when_it_is_read() -> None:
+    waiting, running = {"qwen": 2}, {"qwen": 1, "other": 0}
+    metrics = Metrics("1", queued=lambda: waiting, in_flight=lambda: running)
+    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 1.0', 'in_flight{model="other"} 0.0']
+    assert lines(metrics, "queued") == ['queued{model="qwen"} 2.0']
+    running["other"] = 3
+    assert lines(metrics, "in_flight")[1] == 'in_flight{model="other"} 3.0'
 
 
 def test_nothing_of_an_ended_ticket_is_kept() -> None:
     metrics, ticket = Metrics("1"), queued()
     before = sys.getrefcount(ticket)
-    leg = seated(metrics, ticket, 100.0)
+    leg = seat(ticket, 100.0)
     metrics(Answered(100.1, leg))
     metrics(Ended(101.0, ticket, Outcome.COMPLETED, None))
     del leg
@@ -74,24 +70,13 @@ def test_nothing_of_an_ended_ticket_is_kept() -> None:
     assert sys.getrefcount(ticket) == before
 
 
-def test_a_retry_is_not_in_flight_until_it_is_seated_again() -> None:
+@pytest.mark.parametrize("again", [True, False])
+def test_only_a_failure_that_is_tried_again_is_a_retry(again: bool) -> None:
     metrics, ticket = Metrics("1"), queued()
-    leg = seated(metrics, ticket, 100.0)
-    metrics(LegFailed(100.1, leg, Failure(FailureKind.CONNECT), again=True))
-    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
-    assert lines(metrics, "retries_total") == ['retries_total{model="qwen"} 1.0']
+    leg = seat(ticket, 100.0)
+    metrics(LegFailed(100.1, leg, Failure(FailureKind.CONNECT), again=again))
     metrics(Ended(130.0, ticket, Outcome.QUEUE_DEADLINE, None))
-    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
-
-
-def test_a_last_failure_is_no_retry() -> None:
-    metrics, ticket = Metrics("1"), queued()
-    leg = seated(metrics, ticket, 100.0)
-    metrics(LegFailed(100.1, leg, Failure(FailureKind.RESET), again=False))
-    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 1.0']
-    metrics(Ended(100.1, ticket, Outcome.FAILED_UPSTREAM, None))
-    assert lines(metrics, "in_flight") == ['in_flight{model="qwen"} 0.0']
-    assert lines(metrics, "retries_total") == ['retries_total{model="qwen"} 0.0']
+    assert lines(metrics, "retries_total") == [f'retries_total{{model="qwen"}} {float(again)}']
 
 
 def test_a_bucket_holds_its_bound_and_what_is_beyond_all_goes_last() -> None:
@@ -105,7 +90,10 @@ def test_a_bucket_holds_its_bound_and_what_is_beyond_all_goes_last() -> None:
 def test_buckets_are_cumulative_and_agree_with_the_count() -> None:
     metrics = Metrics("1")
     for wait_s in (0.004, 0.03, 500.0):
-        seated(metrics, queued(), 100.0 + wait_s)
+        ticket = queued()
+        seat(ticket, 100.0 + wait_s)
+        metrics(Ended(700.0, ticket, Outcome.CLIENT_GONE, None))
+    metrics(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))  # never had a place
     text = lines(metrics, "queue_seconds")
     assert 'queue_seconds_bucket{le="0.005",model="qwen"} 1.0' in text
     assert 'queue_seconds_bucket{le="0.02",model="qwen"} 1.0' in text
@@ -184,7 +172,7 @@ def test_a_completed_request_within_its_slo_is_counted(
 
 def test_only_completed_requests_meet_an_slo() -> None:
     metrics, ticket = Metrics("1", {"qwen": Slo(ttft_s=2.0)}), queued()
-    metrics(Answered(100.1, seated(metrics, ticket, 100.0)))
+    metrics(Answered(100.1, seat(ticket, 100.0)))
     metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(10, 0, 3)))
     assert lines(metrics, "slo_met_total") == ['slo_met_total{model="qwen"} 0.0']
 

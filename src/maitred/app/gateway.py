@@ -64,7 +64,9 @@ class GatewayApp:
         self.journeys: set[asyncio.Task[None]] = set()
         self.sweep = Sweep(clock)
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
-        self.metrics = Metrics(maitred.__version__, _slos(config), self._queued, self._readings())
+        self.metrics = Metrics(
+            maitred.__version__, _slos(config), self._queued, self._in_flight, self._readings()
+        )
         self.hub = Hub()
         for subscriber in (self.metrics, MoveLog(), access):
             if subscriber is not None:
@@ -158,6 +160,10 @@ class GatewayApp:
 
     def _queued(self) -> dict[str, int]:
         return self.house.gateway.waiting_by_pool()
+
+    def _in_flight(self) -> dict[str, int]:
+        table = list(self.house.gateway.table.by_pool.items())
+        return {pool: sum(endpoint.running for endpoint in endpoints) for pool, endpoints in table}
 
     def _readings(self) -> dict[str, Callable[[], float]]:
         readings: dict[str, Callable[[], float]] = {

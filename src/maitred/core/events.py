@@ -29,14 +29,6 @@ class AtDoor(Struct, frozen=True):
     tenant: str = ""
 
 
-class Seated(Struct, frozen=True):
-    """A ticket got its legs after `waited_s` seconds in the queue (all attempts counted)."""
-
-    at: float
-    ticket: Ticket
-    waited_s: float
-
-
 class Answered(Struct, frozen=True):
     """First content of a stream left for the client; of a plain answer nobody can tell when it came."""
 
@@ -79,7 +71,7 @@ class EndpointMoved(Struct, frozen=True):
     why: str
 
 
-Event = AtDoor | Seated | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
+Event = AtDoor | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
 Emit = Callable[[Event], None]
 Hears = Mapping[type[Event], Callable[[Any], None]]
 """What a subscriber does on each kind of event that concerns it."""

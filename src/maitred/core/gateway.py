@@ -15,7 +15,7 @@ from random import Random
 
 from maitred.core.chooser import least_loaded
 from maitred.core.endpoints import EndpointTable, Sign
-from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed, Seated
+from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.queue import PoolQueue
 from maitred.core.words import (
@@ -238,7 +238,6 @@ class Gateway:
         leg = Leg(self._turn, ticket, endpoint, endpoint.incarnation, ticket.attempts, now)
         ticket.phase = Phase.DISPATCHED
         ticket.legs = [leg]
-        self._emit(Seated(now, ticket, now - ticket.arrival))
         return Go(ticket, ticket.legs)
 
     def _expire(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:

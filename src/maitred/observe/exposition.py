@@ -6,7 +6,7 @@ the caller pauses after each piece. prometheus_client writes the text; the numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from msgspec import Struct
@@ -67,8 +67,8 @@ def families(metrics: Metrics) -> list[Family]:
 
     return [
         other("requests_total", "counter", "Requests that ended, by outcome.", _requests),
-        counts("in_flight", "gauge", "Requests at an engine now.", lambda s: s.in_flight),
-        other("queued", "gauge", "Requests waiting for a place now.", _queued),
+        other("in_flight", "gauge", "Requests at an engine now.", lambda m: _now(m.in_flight())),
+        other("queued", "gauge", "Requests waiting for a place now.", lambda m: _now(m.queued())),
         times("queue_seconds", "Wait from arrival to a place at an engine.", lambda s: s.queue),
         times("ttft_seconds", "Arrival to first content, of streams.", lambda s: s.ttft),
         times("answer_token_seconds", "Arrival to first token after reasoning.", lambda s: s.answer),
@@ -121,9 +121,9 @@ def _requests(metrics: Metrics) -> Values:
                     yield "", {"model": model, "api": api, "outcome": outcome.label}, count
 
 
-def _queued(metrics: Metrics) -> Values:
-    for model, waiting in metrics.queued().items():
-        yield "", {"model": model}, waiting
+def _now(by_model: Mapping[str, int]) -> Values:
+    for model, count in by_model.items():
+        yield "", {"model": model}, count
 
 
 def _slo_met(metrics: Metrics) -> Values:

@@ -24,10 +24,9 @@ from maitred.core.events import (
     Event,
     Hears,
     LegFailed,
-    Seated,
 )
 from maitred.core.outcome import FailureKind, Outcome
-from maitred.core.words import Api, Endpoint, EndpointState, Ticket
+from maitred.core.words import Api, Endpoint, EndpointState
 
 MODELS_MAX = 256
 ENDPOINTS_MAX = 1024
@@ -46,8 +45,6 @@ READINGS: dict[str, tuple[str, str]] = {
     "access_log_dropped_total": ("counter", "Log lines lost: the buffer was full or a write failed."),
 }
 """Numbers that live elsewhere, name -> (type, help); the assembler gives a callable for each it has."""
-
-NOT_YET = -1.0
 
 
 class Slo(Struct, frozen=True):
@@ -79,7 +76,6 @@ class ModelSeries:
     __slots__ = (
         "answer",
         "cached_tokens",
-        "in_flight",
         "output_tokens",
         "prompt_tokens",
         "queue",
@@ -98,7 +94,7 @@ class ModelSeries:
         self.answer = Histogram(FIRST_TOKEN_S)
         self.tpot = Histogram(TOKEN_S)
         self.whole = Histogram(WHOLE_S)
-        self.in_flight = self.retries = self.slo_met = 0
+        self.retries = self.slo_met = 0
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
 
 
@@ -115,9 +111,9 @@ class EndpointSeries:
 class Metrics:
     """Subscriber to the core's events. Called on the gateway's thread; read from any.
 
-    `queued` gives the waiting requests of each model, and `readings` one callable for each name of
-    `READINGS` that exists; both are called by the thread that renders. Raises ValueError for a reading
-    that nobody declared (and so nobody documented).
+    `queued` and `in_flight` give the waiting and the running requests of each model, and `readings` one
+    callable for each name of `READINGS` that exists; the thread that renders calls them. Raises ValueError
+    for a reading that nobody declared (and so nobody documented).
     """
 
     def __init__(
@@ -125,21 +121,21 @@ class Metrics:
         version: str,
         slos: Mapping[str, Slo] | None = None,
         queued: Callable[[], Mapping[str, int]] = dict,
+        in_flight: Callable[[], Mapping[str, int]] = dict,
         readings: Mapping[str, Callable[[], float]] | None = None,
     ) -> None:
         self.version = version
         self.slos = dict(slos or {})
         self.queued = queued
+        self.in_flight = in_flight
         self.readings = dict(readings or {})
         if unknown := self.readings.keys() - READINGS.keys():
             raise ValueError(f"unknown readings: {sorted(unknown)}")
         self.models: dict[str, ModelSeries] = {}
         self.endpoints: dict[str, EndpointSeries] = {}
         self.loop_lag_s = self.loop_lag_max_s = 0.0
-        self._first_at: dict[Ticket, float] = {}  # seated tickets, and when their first content left
         self.hears: Hears = {
             AtDoor: self._at_door,
-            Seated: self._seated,
             Answered: self._answered,
             AnswerBegan: self._answer_began,
             LegFailed: self._leg_failed,
@@ -148,8 +144,10 @@ class Metrics:
         }
 
     def __call__(self, event: Event) -> None:
-        """Count one event."""
-        self.hears[type(event)](event)
+        """Count one event, where it counts."""
+        hear = self.hears.get(type(event))
+        if hear is not None:
+            hear(event)
 
     def loop_lag(self, lag_s: float) -> None:
         """The gateway's loop ran a timer this late."""
@@ -158,61 +156,43 @@ class Metrics:
 
     def _at_door(self, event: AtDoor) -> None:
         row = -1 if event.api is None else event.api
-        (self.models.get(event.model) or self._model(event.model)).requests[row][event.outcome.index] += 1
-
-    def _seated(self, event: Seated) -> None:
-        series = self.models.get(event.ticket.request.model) or self._model(event.ticket.request.model)
-        series.queue.observe(event.waited_s)
-        series.in_flight += 1
-        self._first_at[event.ticket] = NOT_YET
+        self._model(event.model).requests[row][event.outcome.index] += 1
 
     def _answered(self, event: Answered) -> None:
         ticket = event.leg.ticket
-        self._first_at[ticket] = event.at
-        if ticket.request.stream:  # the first byte of a plain answer says nothing of its first token
-            (self.models.get(ticket.request.model) or self._model(ticket.request.model)).ttft.observe(
-                event.at - ticket.arrival
-            )
+        self._model(ticket.request.model).ttft.observe(event.at - ticket.arrival)
 
     def _answer_began(self, event: AnswerBegan) -> None:
         ticket = event.leg.ticket
-        (self.models.get(ticket.request.model) or self._model(ticket.request.model)).answer.observe(
-            event.at - ticket.arrival
-        )
+        self._model(ticket.request.model).answer.observe(event.at - ticket.arrival)
 
     def _leg_failed(self, event: LegFailed) -> None:
         endpoint = self.endpoints.get(event.leg.endpoint.name) or self._other_endpoint()
         endpoint.failures[event.failure.kind.index] += 1
-        if event.again:  # back in the queue
-            series = self.models.get(event.leg.ticket.request.model) or self._model(
-                event.leg.ticket.request.model
-            )
-            series.retries += 1
-            series.in_flight -= 1
-            del self._first_at[event.leg.ticket]
+        if event.again:
+            self._model(event.leg.ticket.request.model).retries += 1
 
     def _ended(self, event: Ended) -> None:
         ticket, usage = event.ticket, event.usage
         request = ticket.request
         series = self.models.get(request.model) or self._model(request.model)
         series.requests[request.api][event.outcome.index] += 1
-        first_at = self._first_at.pop(ticket, None)
-        if first_at is None:  # it left the queue without a seat
+        if not ticket.legs:  # it left the queue without a seat
             return
-        series.in_flight -= 1
-        tpot_s = None
+        leg, tpot_s = ticket.legs[-1], None
+        series.queue.observe(leg.seated_at - ticket.arrival)
         if usage is not None:
             series.prompt_tokens += usage.prompt_tokens
             series.cached_tokens += usage.cached_tokens
             series.output_tokens += usage.output_tokens
-            if first_at >= 0 and request.stream and request.sequences == 1 and usage.output_tokens > 1:
-                tpot_s = (event.at - first_at) / (usage.output_tokens - 1)
+            if leg.answered_at and request.stream and request.sequences == 1 and usage.output_tokens > 1:
+                tpot_s = (event.at - leg.answered_at) / (usage.output_tokens - 1)
                 series.tpot.observe(tpot_s)
         if event.outcome is Outcome.COMPLETED:
             series.whole.observe(event.at - ticket.arrival)
             slo = self.slos.get(request.model)
             if slo is not None:
-                series.slo_met += _kept(slo, event, first_at, tpot_s)
+                series.slo_met += _kept(slo, event, leg.answered_at, tpot_s)
 
     def _endpoint_moved(self, event: EndpointMoved) -> None:
         name, endpoint = event.endpoint.name, event.endpoint
@@ -244,7 +224,7 @@ def _kept(slo: Slo, event: Ended, first_at: float, tpot_s: float | None) -> bool
     """
     ticket = event.ticket
     if ticket.request.stream:
-        seen_at = first_at if first_at >= 0 else event.at  # an empty stream shows only its end
+        seen_at = first_at or event.at  # an empty stream shows only its end
         in_time = slo.ttft_s is None or seen_at - ticket.arrival <= slo.ttft_s
         return in_time and (slo.tpot_s is None or tpot_s is None or tpot_s <= slo.tpot_s)
     later_tokens = max(0, event.usage.output_tokens - 1) if event.usage else 0

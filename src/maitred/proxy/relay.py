@@ -194,33 +194,40 @@ class Relay:
         failure = judge.look(body if judge.streamed else self._held[0], complete=complete)
         if failure is not None:
             self._fail(failure)
+        elif complete and not judge.streamed:
+            self._respond()
         elif judge.begun or self._held_bytes > self._hold.bytes_max:
             self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
             self._hold_timer = self._house.loop.call_later(self._hold.time_s, self._commit)
+
+    def _respond(self) -> None:
+        """The answer is whole before anything of it has left: it leaves in one piece."""
+        self._stage = STREAMING
+        self._order.parts.clear()
+        body, head = self._held[0], self._head
+        if self._undo is not None:
+            body = self._undo.feed(body) + self._undo.flush()
+        self._exchange.respond(head.status, answer_lines(head, self._order.request.id, streamed=False), body)
+        self._finish(*self._judge.end())
 
     def _commit(self, *, complete: bool = False) -> None:
         """Send the head and what was held; from here on nothing can be repeated."""
         if self._stage is not HOLDING:
             return
         self._stage = STREAMING
-        judge, head, exchange = self._judge, self._head, self._exchange
-        held = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-        self._held.clear()
         self._order.parts.clear()
+        judge, head, exchange = self._judge, self._head, self._exchange
+        held = b"".join(self._held)
+        self._held.clear()
         if judge.begun or not judge.streamed:
             self._house.answered(self._leg)
         self._begun, self._thinking = judge.begun, judge.reasoning
         self._watching = judge.streamed and (not judge.begun or judge.reasoning)
-        lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
-        body = self._undone(held)
-        if complete and not judge.streamed:
-            exchange.respond(head.status, lines, body + self._remainder())
-            self._finish(*judge.end())
-            return
         judge.begin(held)
+        lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
         exchange.start(head.status, lines, None if self._undo else head.length)
-        exchange.write(body)
+        exchange.write(self._undone(held))
         if complete:
             self._end()
 
