@@ -44,7 +44,7 @@ class Site:
             return
         self.held.append(exchange)
         if head.path == STREAM:
-            exchange.start(200, b"")
+            exchange.start(200, b"", None, b"")
             exchange.write(b"begun")
 
     def refuse(self, exchange: HttpExchange, refusal: Refusal, *, keep: bool) -> None:

@@ -147,8 +147,8 @@ class HttpExchange:
             self._line.transport.writelines((head, body))
         self._line.done(self, keep=self._keep)
 
-    def start(self, status: int, headers: bytes, length: int | None = None) -> None:
-        """Begin a streamed answer; `length` when it is known, else chunks."""
+    def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
+        """Begin a streamed answer with its first piece; `length` when it is known, else chunks."""
         self._chunked = length is None and self.head.http11
         if length is not None:
             headers += b"content-length: %d\r\n" % length
@@ -156,25 +156,23 @@ class HttpExchange:
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self._keep = False
-        self._line.transport.write(self._head(status, headers) + b"\r\n")
+        self._line.transport.write(self._head(status, headers) + b"\r\n" + self._framed(body))
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
-        size = len(body)
-        if not size:
-            return
-        if not self._chunked:
-            self._line.transport.write(body)
-        elif size <= JOIN_BYTES_MAX:
-            self._line.transport.write(b"%x\r\n%b\r\n" % (size, body))
-        else:
-            self._line.transport.writelines((b"%x\r\n" % size, body, b"\r\n"))
+        if body:
+            self._line.transport.write(self._framed(body))
 
-    def end(self) -> None:
-        """The streamed answer is complete."""
+    def end(self, body: bytes = b"") -> None:
+        """The streamed answer is complete with this last piece."""
         if self._chunked:
-            self._line.transport.write(b"0\r\n\r\n")
+            self._line.transport.write(self._framed(body) + b"0\r\n\r\n")
+        elif body:
+            self._line.transport.write(body)
         self._line.done(self, keep=self._keep)
+
+    def _framed(self, body: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(body), body) if body and self._chunked else body
 
     def abort(self) -> None:
         """Break the connection, so that nobody takes what was sent for a whole answer."""

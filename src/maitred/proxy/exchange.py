@@ -36,14 +36,14 @@ class Exchange(Protocol):
     def respond(self, status: int, headers: bytes, body: bytes) -> None:
         """Answer whole; `headers` are lines."""
 
-    def start(self, status: int, headers: bytes, length: int | None = None) -> None:
-        """Begin a stream; `length` in bytes when known."""
+    def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
+        """Begin a stream with its first piece; `length` in bytes when known."""
 
     def write(self, body: bytes) -> None:
         """More of the stream."""
 
-    def end(self) -> None:
-        """The stream is complete."""
+    def end(self, body: bytes = b"") -> None:
+        """The stream is complete with this last piece."""
 
     def abort(self) -> None:
         """Break off, so that nobody takes what was sent for a whole answer."""

@@ -137,8 +137,7 @@ class Relay:
             elif self._stage is STREAMING:
                 self._connection = None
                 self._recent.append(body)
-                self._exchange.write(self._undone(body))
-                self._end()
+                self._end(self._undone(body))
         except Exception as bug:  # noqa: BLE001 - nobody else would hear of it, and the place would be lost
             self._give_up(bug)
 
@@ -146,7 +145,7 @@ class Relay:
         """See Reader."""
         self._connection = None
         if self._stage is STREAMING and self._judge.streamed and self._whole():
-            self._end()  # nothing was missing but the close
+            self._end(b"")  # nothing was missing but the close
         else:
             self._fail(Failure(kind, detail=detail))
 
@@ -226,10 +225,10 @@ class Relay:
         self._watching = judge.streamed and (not judge.begun or judge.reasoning)
         judge.begin(held)
         lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
-        exchange.start(head.status, lines, None if self._undo else head.length)
-        exchange.write(self._undone(held))
+        length = None if self._undo else head.length
+        exchange.start(head.status, lines, length, self._undone(held))
         if complete:
-            self._end()
+            self._end(b"")
 
     # -- streaming --------------------------------------------------------------------------------
 
@@ -273,17 +272,17 @@ class Relay:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _end(self) -> None:
+    def _end(self, last: bytes) -> None:
         """The engine's last byte has come: say so to the client, unless something was missing."""
         self._take_stock()
         failure, usage = self._judge.end()
         if failure is not None:
             failure = structs.replace(failure, final=True)
         if failure is not None and failure.kind is FailureKind.TRUNCATED:
+            self._exchange.write(last)
             self._break_off(failure.kind.outcome, failure.detail)
         else:
-            self._exchange.write(self._remainder())
-            self._exchange.end()
+            self._exchange.end(last + self._remainder())
         self._finish(failure, usage)
 
     def _finish(self, failure: Failure | None, usage: Usage | None) -> None:
@@ -311,8 +310,7 @@ class Relay:
     def _break_off(self, outcome: Outcome, message: str) -> None:
         """Tell the client that what it has is not the whole: in the stream's own words, or by breaking it."""
         if self._judge.streamed:
-            self._exchange.write(errors.event(outcome, message))
-            self._exchange.end()
+            self._exchange.end(errors.event(outcome, message))
         else:
             self._exchange.abort()
 
