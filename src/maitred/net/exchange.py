@@ -160,8 +160,8 @@ class HttpExchange:
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
-        if body:
-            self._line.transport.write(self._framed(body))
+        if body:  # framed here, once more: this runs for every chunk of every stream
+            self._line.transport.write(b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body)
 
     def end(self, body: bytes = b"") -> None:
         """The streamed answer is complete with this last piece."""

@@ -24,11 +24,11 @@ from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge
-from maitred.wire.undo import Undo
+from maitred.wire.undo import USAGE, Undo
 
 PROGRESS_TOKENS = 16
 """The core is told at multiples of this: by count, so that replays do not depend on how reads were cut."""
-STOCK_READS = 8
+STOCK_READS = 16
 STOCK_BYTES = 1024
 """What has passed is counted every so many reads, at once after a large one."""
 
@@ -56,9 +56,9 @@ class Relay:
     """
 
     __slots__ = (
-        "_begun", "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold", "_hold_timer",
-        "_house", "_judge", "_leg", "_order", "_recent", "_stage", "_tell_at", "_thinking", "_undo",
-        "_watching", "over",
+        "_begun", "_calm", "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold",
+        "_hold_timer", "_house", "_judge", "_leg", "_order", "_recent", "_stage", "_tell_at", "_thinking",
+        "_undo", "_watching", "over",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,7 @@ class Relay:
         self._recent: list[bytes] = []
         self._tell_at = PROGRESS_TOKENS
         self._begun = False
+        self._calm = False  # nothing in the answer has to be undone at the moment
         self._thinking = False
         self._watching = False  # for content to begin, or for the answer after the thinking
         self._head: AnswerHead
@@ -126,10 +127,12 @@ class Relay:
             if self._stage is STREAMING and not complete:
                 recent = self._recent
                 recent.append(body)
-                if len(recent) >= STOCK_READS or self._watching or len(body) > STOCK_BYTES:
+                if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
                     self._take_stock()
-                undo = self._undo
-                self._exchange.write(body if undo is None or undo.passes(body) else undo.feed(body))
+                if self._calm and body[-2:] == b"\n\n" and USAGE not in body:
+                    self._exchange.write(body)
+                else:
+                    self._exchange.write(self._undone(body))
             elif self._stage is HOLDING:
                 if complete:
                     self._connection = None
@@ -265,7 +268,11 @@ class Relay:
             self._house.leave(self._leg, self._judge.end()[1])
 
     def _undone(self, body: bytes) -> bytes:
-        return body if self._undo is None else self._undo.feed(body)
+        if self._undo is None:
+            return body
+        body = self._undo.feed(body)
+        self._calm = self._undo.calm
+        return body
 
     def _remainder(self) -> bytes:
         return b"" if self._undo is None else self._undo.flush()

@@ -11,6 +11,9 @@ from maitred.wire.answers import is_usage_only
 from maitred.wire.edit import Renamer
 from maitred.wire.sse import Blocks, parse
 
+USAGE = b'"usage"'
+"""Stands in every event that might have to be cut out."""
+
 
 class Undo:
     """Feed an answer's bytes, get those that may leave. Holds back only what might still have to change."""
@@ -24,14 +27,10 @@ class Undo:
         self._renamer = Renamer(served_as, name) if served_as is not None else None
         self._blocks = Blocks()
 
-    def passes(self, data: bytes) -> bool:
-        """Whether `data` may leave as it is: the common case, decided without looking at single events."""
-        return (
-            data[-2:] == b"\n\n"
-            and not self._blocks.rest
-            and self._renamer is None
-            and not (self._hides_usage and b'"usage"' in data)
-        )
+    @property
+    def calm(self) -> bool:
+        """Whether whole events without the word USAGE may leave unseen, as nearly all of them do."""
+        return self._renamer is None and not self._blocks.rest
 
     def feed(self, data: bytes) -> bytes:
         """The bytes that may leave now."""
@@ -53,5 +52,5 @@ class Undo:
 
 def _is_usage(block: bytes) -> bool:
     """Whether this is the event that the edited request asked for."""
-    event = parse(block) if b'"usage"' in block else None
+    event = parse(block) if USAGE in block else None
     return event is not None and is_usage_only(event.data)
