@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,26 +65,28 @@ def test_a_full_disk_ends_the_journal_and_nothing_else(caplog: pytest.LogCapture
     assert len(caplog.messages) == 1
 
 
-@pytest.fixture
-def almost_full() -> Iterator[int]:
-    """Room for so many bytes in a file, and no more."""
+@contextmanager
+def almost_full(room_bytes: int) -> Iterator[None]:
+    """Room for so many bytes in any file, and no more; for a moment, since it holds for the whole process."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    yield 10
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_a_disk_with_room_for_half_a_line_ends_it_too(
-    tmp_path: Path, almost_full: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "j"
     journal = JournalFile(path, 1000)
-    with caplog.at_level(logging.WARNING):
-        journal.write(b"a line too long\n")
+    journal.write(b"a line too long\n")
+    with caplog.at_level(logging.WARNING), almost_full(10):
         journal.flush()
-        assert path.stat().st_size == almost_full
+    assert path.stat().st_size == 10
     assert len(caplog.messages) == 1
     journal.close()
 
