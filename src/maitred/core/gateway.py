@@ -260,7 +260,7 @@ class Gateway:
                 if outcome is Outcome.COMPLETED:
                     mean_s = self._service_s.get(pool, now - leg.seated_at)
                     self._service_s[pool] = mean_s + RECENT * (now - leg.seated_at - mean_s)
-        ticket.phase, ticket.outcome, ticket.ended_at = Phase.ENDED, outcome, now
+        ticket.phase, ticket.outcome = Phase.ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
 

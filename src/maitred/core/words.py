@@ -112,12 +112,6 @@ class Endpoint(Struct, eq=False):
     turn: int = 0
 
 
-class Role(IntEnum):
-    """The part of an answer a leg produces."""
-
-    BOTH = 0
-
-
 class LegPhase(IntEnum):
     """A leg's life; only SEATED to ANSWERED hold a place at the endpoint."""
 
@@ -140,7 +134,6 @@ class Leg(Struct, eq=False):
     incarnation: int
     attempt: int
     seated_at: float
-    role: Role = Role.BOTH
     phase: LegPhase = LegPhase.SEATED
     sent_at: float = 0.0
     answered_at: float = 0.0
@@ -171,7 +164,6 @@ class Ticket(Struct, eq=False):
     attempts: int = 0
     excluded: tuple[str, ...] = ()
     outcome: Outcome | None = None
-    ended_at: float = 0.0
 
 
 class Go(Struct, frozen=True):

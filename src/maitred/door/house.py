@@ -1,7 +1,7 @@
 """The house: owner of the core, and the only one who turns its effects into action.
 
-Every verb is followed by one pump: ask the core what to do, wake whom it seated or stopped, re-arm the one
-timer. Nobody else calls `release`; a forgotten pump would be a lost wake-up.
+Every verb that may free or fill a place is followed by one pump: ask the core what to do, wake whom it seated
+or stopped, re-arm the one timer. Nobody else calls `release`; a forgotten pump would be a lost wake-up.
 """
 
 from __future__ import annotations
