@@ -179,6 +179,7 @@ BAD = {
     "bare LF": b"HTTP/1.1 200 OK\nContent-Length: 4\n\nbody",
     "another answer behind it": WHOLE + WHOLE,
     "garbage behind it": WHOLE + b"garbage\r\n",
+    "a head without end": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000,
     "switching protocols": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
 }
 

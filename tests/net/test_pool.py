@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from typing import Any
 
 import pytest
 import uvloop
 
 from maitred.core.outcome import FailureKind
 from maitred.net.client import Patience
+from maitred.net.memory import MemoryNetwork
 from maitred.net.pool import ConnectFailed, Pool
 from maitred.net.seams import Sockets
 from maitred.net.sweep import Sweep
@@ -188,3 +191,26 @@ def test_a_connect_cancelled_at_any_turn_of_a_real_loop_leaves_nothing() -> None
         assert (pool.open, len(sweep)) == (0, 0)
 
     uvloop.run(main())
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.EMFILE, FailureKind.LOCAL_LIMIT),
+        (errno.EADDRNOTAVAIL, FailureKind.LOCAL_LIMIT),
+        (errno.ECONNREFUSED, FailureKind.CONNECT),
+        (errno.EHOSTUNREACH, FailureKind.CONNECT),
+    ],
+)
+def test_what_this_machine_lacks_is_no_fault_of_an_endpoint(number: int, kind: FailureKind) -> None:
+    class Exhausted(MemoryNetwork):
+        async def connect(self, *_: object, **__: object) -> Any:
+            raise OSError(number, "no")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ConnectFailed) as failed:
+            await Pool(Exhausted(), Sweep(loop.time), Patience()).connect("http://a:1")
+        assert failed.value.kind is kind
+
+    run(main())

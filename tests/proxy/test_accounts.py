@@ -136,3 +136,15 @@ async def test_a_model_with_a_slash_in_its_name_is_found() -> None:
     async with serving(model={"name": "org/m", "served_as": "m"}) as place:
         answer = await place.ask(get("/v1/models/org%2Fm"))
         assert (answer.status, answer.json["id"]) == (200, "org/m")
+
+
+@in_virtual_time()
+async def test_an_engine_does_not_say_whether_to_repeat_its_refusal() -> None:
+    refusal = whole(
+        b'{"error":{"message":"no"}}', "x-should-retry: true", "x-maitred-outcome: mine", status=400
+    )
+    async with serving((refusal,)) as place:
+        answer = await place.ask(WHOLE)
+        assert (answer.status, answer.values(b"x-should-retry")) == (400, [b"false"])
+        assert answer.values(b"x-maitred-outcome") == []
+        assert place.outcomes == ["engine_refused"]
