@@ -283,8 +283,6 @@ class Relay:
         """The engine's last byte has come: say so to the client, unless something was missing."""
         self._take_stock()
         failure, usage = self._judge.end()
-        if failure is not None:
-            failure = structs.replace(failure, final=True)
         if failure is not None and failure.kind is FailureKind.TRUNCATED:
             self._exchange.write(last)
             self._break_off(failure.kind.outcome, failure.detail)
@@ -296,6 +294,7 @@ class Relay:
         if self.over.done():  # cancelled a moment ago: the client left
             pass
         elif failure is not None:
+            failure = structs.replace(failure, final=self._stage is STREAMING)
             self.over.set_exception(UpstreamFailed(self._leg, failure, usage))
         else:
             refused = self._head.status != 200
@@ -311,7 +310,6 @@ class Relay:
             self._take_stock()
             _, usage = self._judge.end()
             self._break_off(failure.kind.outcome, failure.detail)
-            failure = structs.replace(failure, final=True)
         self._finish(failure, usage)
 
     def _break_off(self, outcome: Outcome, message: str) -> None:
