@@ -42,7 +42,9 @@ async def test_a_stream_that_fails_after_the_hold_is_not_repeated() -> None:
         answer = await place.ask(STREAM)
         assert answer.body.startswith(ROLE)
         assert b'"error"' in answer.body
+        await turns(50)
         assert len(place.menu.asked) == 1
+        assert [line["attempts"] for line in place.lines] == [1]
 
 
 @pytest.mark.parametrize("body", [b"", JSON], ids=["nothing", "an answer in one piece"])
