@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Thread
 
 import uvicorn
@@ -45,7 +46,7 @@ class AdminServer:
         self._loop = loop
         self._endpoints = endpoints
         self._render = render
-        self._server: uvicorn.Server | None = None
+        self._server: _Server | None = None
         self._thread: Thread | None = None
 
     def start(self) -> tuple[str, int]:
@@ -62,10 +63,11 @@ class AdminServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            date_header=False,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_graceful_shutdown=1,
         )
-        self._server = server = uvicorn.Server(config)
+        self._server = server = _Server(config)
         # Off the main thread uvicorn leaves signals alone.
         self._thread = Thread(target=server.run, args=([listener],), name="admin", daemon=True)
         self._thread.start()
@@ -75,7 +77,7 @@ class AdminServer:
     def stop(self) -> None:
         """Close the port and wait for the thread, at most STOP_S seconds. Harmless when never started."""
         if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
+            self._server.leave()
             self._thread.join(STOP_S)
 
     def _listen(self) -> socket.socket:
@@ -102,3 +104,25 @@ class AdminServer:
         except RuntimeError as closed:
             raise TimeoutError("the gateway's loop is closed") from closed
         return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_S)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its tick: ten wake-ups a second for a port that is read twice a minute."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._left = asyncio.Event()
+
+    def leave(self) -> None:
+        """Have the thread close the port and end; from any thread."""
+        self.should_exit = True
+        if self._loop is not None and not self._loop.is_closed():
+            with suppress(RuntimeError):  # closed just now
+                self._loop.call_soon_threadsafe(self._left.set)
+
+    async def main_loop(self) -> None:
+        """Serve until `leave`."""
+        self._loop = asyncio.get_running_loop()
+        if not self.should_exit:
+            await self._left.wait()

@@ -56,6 +56,7 @@ class GatewayApp:
         network: Network,
         clock: Callable[[], float],
         access: AccessLog | None = None,
+        flush: Callable[[], None] = lambda: None,
         seed: int | None = None,
     ) -> None:
         self.config = config
@@ -79,6 +80,7 @@ class GatewayApp:
         self.front = Front(service, access.note if access is not None else lambda _id, _exchange: None)
         self._network = network
         self._clock = clock
+        self._flush = flush
         self._listener: Listener | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -155,6 +157,7 @@ class GatewayApp:
     def _work(self) -> None:
         if self.access is not None:
             self.access.flush()
+        self._flush()
         if self.journal is not None:
             self.journal.flush()
 

@@ -19,7 +19,6 @@ import uvloop
 
 from maitred.app.gateway import GatewayApp
 from maitred.config.tree import Config
-from maitred.control.beat import beat
 from maitred.net.seams import Sockets
 from maitred.observe import logs
 from maitred.observe.access import AccessLog, Style
@@ -79,8 +78,7 @@ def raise_file_limit() -> None:
 
 
 async def _serve(config: Config, beside: Beside, sink: Sink, access: AccessLog | None) -> None:
-    writing = asyncio.create_task(beat(time.monotonic, sink.flush, lambda _late_s: None))
-    app = GatewayApp(config, Sockets(), time.monotonic, access)
+    app = GatewayApp(config, Sockets(), time.monotonic, access, sink.flush)
     signals = _Signals()
     admin: AdminServer | None = None
     try:
@@ -99,7 +97,6 @@ async def _serve(config: Config, beside: Beside, sink: Sink, access: AccessLog |
         await app.stop()
         if admin is not None:
             admin.stop()
-        writing.cancel()
 
 
 async def _listen(app: GatewayApp, config: Config) -> tuple[str, int]:

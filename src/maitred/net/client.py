@@ -87,7 +87,7 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_idle_s", "_keep",
+        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_heard_at", "_keep",
         "_length", "_owner", "_parser", "_patience", "_reader", "_sent_at", "_sweep", "_told_head",
         "_transport", "authority", "deadline", "on_body", "reused", "url",
     )  # fmt: skip
@@ -99,7 +99,6 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = NEVER
         self._sweep = sweep
         self._patience = patience
-        self._idle_s = patience.idle_s
         self._owner = owner
         self._reader: Reader | None = None
         self._bodies: list[bytes] = []
@@ -179,8 +178,9 @@ class ClientConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._lose(FailureKind.BAD_RESPONSE, f"not HTTP: {error}")
             return
-        self.deadline = self._sweep.now + self._idle_s
+        self._heard_at = self._sweep.now  # `expired` moves the deadline: this runs for every chunk
         if not self._told_head:
+            self.deadline = self._sweep.now + self._patience.idle_s
             self._head_bytes += len(data)
             if not self._head_over:
                 if self._head_bytes > HEAD_BYTES_MAX:
@@ -224,10 +224,12 @@ class ClientConnection(asyncio.Protocol):
         reader, self._reader = self._reader, None
         reader.failed(kind, detail)
 
-    def expired(self, now: float) -> None:  # noqa: ARG002
+    def expired(self, now: float) -> None:
         """See Sweep: the engine was silent for too long, or the line has been idle long enough."""
         if self._reader is None:
             self._transport.abort()
+        elif self._told_head and self._heard_at + self._patience.idle_s > now:
+            self.deadline = self._heard_at + self._patience.idle_s
         elif self._told_head:
             self._lose(FailureKind.IDLE_TIMEOUT, f"silent for {self._patience.idle_s:g} s")
         else:

@@ -76,7 +76,7 @@ class HttpExchange:
     """One request with the means to answer it once. `refusal` is set when its head was already refused."""
 
     __slots__ = (
-        "_chunked", "_keep", "_line", "_site", "body", "flow", "gone", "head", "on_gone",
+        "_chunked", "_keep", "_line", "_site", "_write", "body", "flow", "gone", "head", "on_gone",
         "refusal", "started", "status",
     )  # fmt: skip
 
@@ -156,12 +156,13 @@ class HttpExchange:
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self._keep = False
-        self._line.transport.write(self._head(status, headers) + b"\r\n" + self._framed(body))
+        self._write = self._line.transport.write
+        self._write(self._head(status, headers) + b"\r\n" + self._framed(body))
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
         if body:  # framed here, once more: this runs for every chunk of every stream
-            self._line.transport.write(b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body)
+            self._write(b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body)
 
     def end(self, body: bytes = b"") -> None:
         """The streamed answer is complete with this last piece."""

@@ -124,25 +124,28 @@ class Relay:
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
         try:
-            if self._stage is STREAMING and not complete:
-                recent = self._recent
-                recent.append(body)
-                if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
-                    self._take_stock()
-                if self._calm and body[-2:] == b"\n\n" and USAGE not in body:
-                    self._exchange.write(body)
-                else:
-                    self._exchange.write(self._undone(body))
-            elif self._stage is HOLDING:
-                if complete:
-                    self._connection = None
-                self._look(body, complete=complete)
-            elif self._stage is STREAMING:
-                self._connection = None
-                self._recent.append(body)
-                self._end(self._undone(body))
+            if complete or self._stage is not STREAMING:
+                self._read(body, complete=complete)
+                return
+            recent = self._recent
+            recent.append(body)
+            if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
+                self._take_stock()
+            if not self._calm or body[-2:] != b"\n\n" or USAGE in body:
+                body = self._undone(body)
+            self._exchange.write(body)
         except Exception as bug:  # noqa: BLE001 - nobody else would hear of it, and the place would be lost
             self._give_up(bug)
+
+    def _read(self, body: bytes, *, complete: bool) -> None:
+        """The beginning or the end of an answer."""
+        if complete:
+            self._connection = None
+        if self._stage is HOLDING:
+            self._look(body, complete=complete)
+        elif self._stage is STREAMING:
+            self._recent.append(body)
+            self._end(self._undone(body))
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""

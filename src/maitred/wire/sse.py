@@ -35,6 +35,9 @@ class Event(NamedTuple):
 
 def parse(block: bytes) -> Event | None:
     """One event from the lines of its block; None when it carries no data (comments, ids, retries)."""
+    line = block.strip(b"\n")
+    if line.startswith(b"data: ") and b"\n" not in line and b"\r" not in line:
+        return Event(b"", line[6:])  # as nearly all are
     name, data = b"", []
     for line in _lines(block):
         field, colon, value = line.partition(b":")

@@ -11,8 +11,8 @@ from maitred.wire.answers import is_usage_only
 from maitred.wire.edit import Renamer
 from maitred.wire.sse import Blocks, parse
 
-USAGE = b'"usage"'
-"""Stands in every event that might have to be cut out."""
+USAGE = b'_tokens"'
+"""Stands in every event that might have to be cut out, and not in the `"usage":null` some engines repeat."""
 
 
 class Undo:
