@@ -13,13 +13,14 @@ from maitred.core.words import Endpoint, EndpointState, Facts
 
 PROBING, READY, EJECTED, DRAINING, GONE = EndpointState
 
-# A probe's answer makes an endpoint ready, unless it is on its way out; silence takes only work that was
-# given; leaving the set drains whatever is there; only a draining endpoint can come back or go.
+# A probe's answer makes an endpoint ready, unless it is on its way out; silence and failures take only work
+# that was given; leaving the set or the operator's word drains whatever is there; only a draining endpoint
+# can come back or go.
 AFTER: dict[EndpointState, dict[Sign, EndpointState]] = {
-    PROBING: {Sign.ANSWERED: READY, Sign.REMOVED: DRAINING},
-    READY: {Sign.SILENT: EJECTED, Sign.REMOVED: DRAINING},
-    EJECTED: {Sign.ANSWERED: READY, Sign.REMOVED: DRAINING},
-    DRAINING: {Sign.LISTED: PROBING, Sign.EMPTY: GONE},
+    PROBING: {Sign.ANSWERED: READY, Sign.REMOVED: DRAINING, Sign.HELD: DRAINING},
+    READY: {Sign.SILENT: EJECTED, Sign.FAILING: EJECTED, Sign.REMOVED: DRAINING, Sign.HELD: DRAINING},
+    EJECTED: {Sign.ANSWERED: READY, Sign.REMOVED: DRAINING, Sign.HELD: DRAINING},
+    DRAINING: {Sign.LISTED: PROBING, Sign.LET_IN: PROBING, Sign.EMPTY: GONE},
     GONE: {},
 }
 URLS = st.lists(st.sampled_from([f"http://h:{port}" for port in range(4)]), max_size=4).map(tuple)

@@ -8,6 +8,7 @@ import pytest
 
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import (
+    HealthSettings,
     Phase,
     PoolSettings,
     Settings,
@@ -127,7 +128,7 @@ def test_a_wait_is_at_least_a_second() -> None:
 
 def behind_retries(count: int) -> tuple[Hall, list[Ticket]]:
     """Endpoint b is full and `count` tickets that failed at a wait for it; a has room again."""
-    hall = Hall(Settings(default=PoolSettings(cap=16)))
+    hall = Hall(Settings(default=PoolSettings(cap=16), health=HealthSettings(failures_max=99)))
     hall.open(p="ab")
     legs = [hall.seat() for _ in range(32)]
     at_a = [leg for leg in legs if leg.endpoint.name == "p/a:1"]

@@ -28,9 +28,13 @@ from maitred.core.words import (
     Facts,
     Failure,
     Go,
+    HealthSettings,
+    Held,
     Identity,
     Leg,
     LegPhase,
+    Load,
+    Observed,
     Phase,
     PoolSettings,
     Probed,
@@ -65,6 +69,9 @@ SETTINGS = st.builds(
     default=LIMITS,
     attempts_max=st.integers(1, 4),
     accepting=st.sampled_from([True, True, True, False]),
+    health=st.builds(
+        HealthSettings, failures_max=st.integers(1, 3), slow_start_s=st.sampled_from([0.0, 1.0, 10.0])
+    ),
 )
 
 
@@ -79,6 +86,7 @@ class Shell(RuleBasedStateMachine):
         self.tickets: list[Ticket] = []
         self.legs: list[Leg] = []
         self.order: dict[str, list[Ticket]] = {pool: [] for pool in HOSTS}
+        self.listed = dict(HOSTS)
         self.core = self.gateway(Settings(), retry=True)
 
     def gateway(self, chosen: Settings, *, retry: bool) -> RecordingGateway:
@@ -95,9 +103,16 @@ class Shell(RuleBasedStateMachine):
 
     # -- the verbs --------------------------------------------------------------------------------
 
-    @rule(pool=POOLS, body_bytes=st.sampled_from([0, 4, 11]), pump=PUMPS)
-    def accept(self, pool: str, body_bytes: int, pump: bool) -> None:
-        request = Request(f"r{len(self.tickets)}", Api.CHAT, pool, pool, stream=True, body_bytes=body_bytes)
+    @rule(
+        pool=POOLS,
+        body_bytes=st.sampled_from([0, 4, 11]),
+        adapter=st.sampled_from(["", "", "", "a"]),
+        mark=st.integers(0, 3),
+        pump=PUMPS,
+    )
+    def accept(self, pool: str, body_bytes: int, adapter: str, mark: int, pump: bool) -> None:
+        number = f"r{len(self.tickets)}"
+        request = Request(number, Api.CHAT, pool, pool, True, body_bytes, adapter=adapter, fingerprint=mark)
         expected = self.refusal_of(request)
         if expected is None:
             ticket = self.core.accept(request, Identity(), self.now)
@@ -107,7 +122,7 @@ class Shell(RuleBasedStateMachine):
             with pytest.raises(Refusal) as caught:
                 self.core.accept(request, Identity(), self.now)
             assert caught.value.outcome is expected
-            assert (caught.value.retry_after_s or 0.0) >= 1.0
+            assert expected is Outcome.QUARANTINED or (caught.value.retry_after_s or 0.0) >= 1.0
         self.spoken(pump)
 
     @precondition(lambda self: self.legs)
@@ -156,14 +171,33 @@ class Shell(RuleBasedStateMachine):
             order.remove(ticket)
         self.spoken(pump)
 
-    @rule(name=st.sampled_from([*NAMES, "p/nobody:1"]), ok=st.booleans(), model=st.sampled_from("mn"))
-    def probe(self, name: str, ok: bool, model: str) -> None:
-        self.core.update(Probed(name, ok, Facts("vllm", model), "" if ok else "silent"), self.now)
+    @rule(
+        name=st.sampled_from([*NAMES, "p/nobody:1"]),
+        ok=st.booleans(),
+        model=st.sampled_from("mn"),
+        adapters=st.sampled_from([(), ("a",)]),
+        started_at=st.sampled_from([None, 1.0, 9.0]),
+    )
+    def probe(
+        self, name: str, ok: bool, model: str, adapters: tuple[str, ...], started_at: float | None
+    ) -> None:
+        facts = Facts("vllm", model, adapters=adapters, started_at=started_at)
+        self.core.update(Probed(name, ok, facts, "" if ok else "silent"), self.now)
         self.spoken(True)
+
+    @rule(name=st.sampled_from([*NAMES, "p/nobody:1"]), held=st.booleans(), pump=PUMPS)
+    def hold(self, name: str, held: bool, pump: bool) -> None:
+        self.core.update(Held(name, held), self.now)
+        self.spoken(pump)
+
+    @rule(name=st.sampled_from([*NAMES, "p/nobody:1"]))
+    def observe(self, name: str) -> None:
+        self.core.update(Observed(name, Load(1, 2, 0.5)), self.now)
 
     @rule(hosts=SUBSETS, pump=PUMPS)
     def addresses(self, hosts: dict[str, str], pump: bool) -> None:
         self.core.update(endpoints(hosts), self.now)
+        self.listed = hosts
         self.spoken(pump)
 
     @rule(chosen=SETTINGS, pump=PUMPS)
@@ -177,10 +211,10 @@ class Shell(RuleBasedStateMachine):
         until = self.now + dt
         self.spoken(True)
         while (due := self.core.next_wakeup()) is not None and due <= until:
-            waiting = self.waiting()
+            waiting, shares = self.waiting(), self.shares()
             self.now = due
-            self.spoken(True)
-            assert self.waiting() < waiting  # a timer that rings for nothing would ring for ever
+            self.spoken(True)  # a timer that rings for nothing would ring for ever
+            assert self.waiting() < waiting or self.shares() > shares
         self.now = until
 
     # -- the pump ---------------------------------------------------------------------------------
@@ -215,7 +249,7 @@ class Shell(RuleBasedStateMachine):
                 pool = ticket.request.pool
                 self.order[pool].remove(ticket)
                 late = ticket.queue_deadline <= self.now
-                assert late or self.hopeless(ticket)
+                assert late or self.hopeless(ticket) or not self.listed[pool]
                 in_time = Outcome.QUEUE_DEADLINE if late and self.ready(pool) else Outcome.NO_ENDPOINT
                 assert outcome is in_time
                 assert outcome is ticket.outcome
@@ -231,8 +265,8 @@ class Shell(RuleBasedStateMachine):
 
     def hopeless(self, ticket: Ticket) -> bool:
         """A retry with no ready endpoint left that it may have."""
-        ready = self.ready(ticket.request.pool)
-        return bool(ticket.excluded) and all(e.name in ticket.excluded for e in ready)
+        picky = bool(ticket.excluded or ticket.request.adapter)
+        return picky and not any(self.may_have(ticket, e) for e in self.ready(ticket.request.pool))
 
     # -- promises ---------------------------------------------------------------------------------
 
@@ -257,7 +291,7 @@ class Shell(RuleBasedStateMachine):
         assert all(
             endpoint.running > 0
             for endpoint in self.core.table.by_name.values()
-            if endpoint.state is EndpointState.DRAINING
+            if endpoint.state is EndpointState.DRAINING and not endpoint.held
         )
 
     @invariant()
@@ -270,7 +304,14 @@ class Shell(RuleBasedStateMachine):
     @invariant()
     def the_next_wakeup_is_the_first_deadline(self) -> None:
         deadlines = [t.queue_deadline for order in self.order.values() for t in order]
-        assert self.core.next_wakeup() == min(deadlines, default=None)
+        wakeup = self.core.next_wakeup()
+        if any(endpoint.share < 1 for endpoint in self.core.table.by_name.values()) and deadlines:
+            assert wakeup is not None
+            assert wakeup <= min(deadlines)
+        elif wakeup is not None and deadlines:
+            assert wakeup <= min(deadlines)  # the last look at a slow start that is over
+        else:
+            assert wakeup == min(deadlines, default=None)
 
     def teardown(self) -> None:
         for ticket in self.tickets:
@@ -305,20 +346,38 @@ class Shell(RuleBasedStateMachine):
     def ready(self, pool: str) -> list[Endpoint]:
         return [e for e in self.core.table.by_name.values() if e.pool == pool and e.state is READY]
 
+    def shares(self) -> float:
+        return sum(endpoint.share for endpoint in self.core.table.by_name.values())
+
+    def may_have(self, ticket: Ticket, endpoint: Endpoint) -> bool:
+        adapter = ticket.request.adapter
+        return endpoint.name not in ticket.excluded and (not adapter or adapter in endpoint.facts.adapters)
+
+    def has_room(self, endpoint: Endpoint) -> bool:
+        cap = self.cap(endpoint.pool)
+        return endpoint.running < (
+            cap if endpoint.share >= 1 else min(cap, max(1, int(cap * endpoint.share)))
+        )
+
     def fits(self, ticket: Ticket) -> bool:
-        pool = ticket.request.pool
-        return any(e.running < self.cap(pool) and e.name not in ticket.excluded for e in self.ready(pool))
+        ready = self.ready(ticket.request.pool)
+        return any(self.has_room(e) and self.may_have(ticket, e) for e in ready)
 
     def refusal_of(self, request: Request) -> Outcome | None:
         """How the door should answer, as the design words it."""
         order, limits = self.order[request.pool], self.limits(request.pool)
         if not self.core.settings.accepting:
             return Outcome.DRAINING
-        if not self.ready(request.pool):
+        if request.fingerprint and self.core.quarantine.holds(request.fingerprint, self.now):
+            return Outcome.QUARANTINED
+        asked = [
+            e for e in self.ready(request.pool) if not request.adapter or request.adapter in e.facts.adapters
+        ]
+        if not asked:
             return Outcome.NO_ENDPOINT
         body_bytes = sum(t.request.body_bytes for t in order) + request.body_bytes
         full = len(order) >= limits.queue_requests_max or body_bytes > limits.queue_bytes_max
-        has_room = any(e.running < limits.cap for e in self.ready(request.pool))
+        has_room = any(self.has_room(e) for e in asked)
         return Outcome.QUEUE_FULL if full and (order or not has_room) else None
 
 

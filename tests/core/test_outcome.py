@@ -11,29 +11,31 @@ from hypothesis import strategies as st
 from maitred.core.outcome import RETRY_AFTER_MAX_S, FailureKind, Outcome, Refusal
 
 REQUEST, OVERLOAD, SERVER = "invalid_request_error", "server_overloaded", "server_error"
+NOT_FOUND, BUSY, API = "not_found_error", "overloaded_error", "api_error"
 
-# status, error.code, error.type, x-should-retry
-ANSWERS: dict[str, tuple[int, str, str, bool | None]] = {
-    "completed": (200, "", "", None),
-    "bad_request": (400, "invalid_request", REQUEST, False),
-    "path_not_found": (404, "path_not_found", REQUEST, False),
-    "method_not_allowed": (405, "method_not_allowed", REQUEST, False),
-    "request_timeout": (408, "request_timeout", REQUEST, True),
-    "body_too_large": (413, "request_too_large", REQUEST, False),
-    "media_type": (415, "unsupported_media_type", REQUEST, False),
-    "headers_too_large": (431, "headers_too_large", REQUEST, False),
-    "model_not_found": (404, "model_not_found", REQUEST, False),
-    "queue_full": (429, "server_overloaded", OVERLOAD, True),
-    "queue_deadline": (429, "server_overloaded", OVERLOAD, True),
-    "no_endpoint": (503, "no_endpoint", SERVER, True),
-    "draining": (503, "draining", SERVER, True),
-    "engine_refused": (400, "engine_refused", REQUEST, False),
-    "engine_overloaded": (429, "server_overloaded", OVERLOAD, True),
-    "failed_upstream": (502, "upstream_failed", SERVER, False),
-    "failed_deadline": (504, "deadline_exceeded", SERVER, False),
-    "failed_truncated": (502, "stream_truncated", SERVER, False),
-    "failed_internal": (500, "failed_internal", SERVER, False),
-    "client_gone": (499, "client_gone", "client_error", None),
+# status, error.code, error.type; the status and error.type of Anthropic's API; x-should-retry
+ANSWERS: dict[str, tuple[int, str, str, int, str, bool | None]] = {
+    "completed": (200, "", "", 200, "", None),
+    "bad_request": (400, "invalid_request", REQUEST, 400, REQUEST, False),
+    "path_not_found": (404, "path_not_found", REQUEST, 404, NOT_FOUND, False),
+    "method_not_allowed": (405, "method_not_allowed", REQUEST, 405, REQUEST, False),
+    "request_timeout": (408, "request_timeout", REQUEST, 408, "timeout_error", True),
+    "body_too_large": (413, "request_too_large", REQUEST, 413, "request_too_large", False),
+    "media_type": (415, "unsupported_media_type", REQUEST, 415, REQUEST, False),
+    "headers_too_large": (431, "headers_too_large", REQUEST, 431, REQUEST, False),
+    "model_not_found": (404, "model_not_found", REQUEST, 404, NOT_FOUND, False),
+    "queue_full": (429, "server_overloaded", OVERLOAD, 529, BUSY, True),
+    "queue_deadline": (429, "server_overloaded", OVERLOAD, 529, BUSY, True),
+    "no_endpoint": (503, "no_endpoint", SERVER, 529, BUSY, True),
+    "draining": (503, "draining", SERVER, 529, BUSY, True),
+    "engine_refused": (400, "engine_refused", REQUEST, 400, REQUEST, False),
+    "engine_overloaded": (429, "server_overloaded", OVERLOAD, 529, BUSY, True),
+    "failed_upstream": (502, "upstream_failed", SERVER, 502, API, False),
+    "failed_deadline": (504, "deadline_exceeded", SERVER, 504, "timeout_error", False),
+    "failed_truncated": (502, "stream_truncated", SERVER, 502, API, False),
+    "quarantined": (500, "quarantined", SERVER, 500, API, False),
+    "failed_internal": (500, "failed_internal", SERVER, 500, API, False),
+    "client_gone": (499, "client_gone", "client_error", 499, API, None),
 }
 
 # repeatable elsewhere, the endpoint is at fault, how the ticket ends
@@ -58,7 +60,9 @@ REPEATED = [outcome for outcome in Outcome if outcome.retry]
 
 @pytest.mark.parametrize("outcome", Outcome, ids=lambda outcome: outcome.label)
 def test_every_outcome_carries_its_answer(outcome: Outcome) -> None:
-    assert (outcome.status, outcome.code, outcome.kind, outcome.retry) == ANSWERS[outcome.label]
+    openai = (outcome.status, outcome.code, outcome.kind)
+    anthropic = (outcome.anthropic_status, outcome.anthropic_kind)
+    assert (*openai, *anthropic, outcome.retry) == ANSWERS[outcome.label]
 
 
 def test_outcomes_are_only_added_to() -> None:

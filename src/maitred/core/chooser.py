@@ -12,19 +12,24 @@ READY = EndpointState.READY
 def least_loaded(endpoints: Iterable[Endpoint], ticket: Ticket, cap: int) -> Endpoint | None:
     """The ready endpoint with the fewest running legs below `cap`, of equals the one served longest ago.
 
-    Endpoints that already failed this ticket are left out. None: nothing has room.
+    Endpoints that already failed this ticket, or have not its adapter, are left out. One that is on its slow
+    start counts as fuller than it is, and full at its share. None: nothing has room.
     """
     best: Endpoint | None = None
-    excluded = ticket.excluded
+    least = 0.0
+    excluded, adapter = ticket.excluded, ticket.request.adapter
     for endpoint in endpoints:
         if endpoint.state is not READY or endpoint.running >= cap:
             continue
         if excluded and endpoint.name in excluded:
             continue
-        if (
-            best is None
-            or endpoint.running < best.running
-            or (endpoint.running == best.running and endpoint.turn < best.turn)
-        ):
-            best = endpoint
+        if adapter and adapter not in endpoint.facts.adapters:
+            continue
+        burden = endpoint.running + 1.0
+        if endpoint.share < 1:
+            if endpoint.running >= max(1, int(cap * endpoint.share)):
+                continue
+            burden /= endpoint.share
+        if best is None or burden < least or (burden == least and endpoint.turn < best.turn):
+            best, least = endpoint, burden
     return best

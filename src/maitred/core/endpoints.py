@@ -3,11 +3,13 @@
 An endpoint's life is one table of moves; anything not in it is no move. What drives it:
 
     ANSWERED   a probe was answered properly      SILENT   a probe or a connect got nothing usable
+    FAILING    it failed too many requests in a row
     REMOVED    the address left the set           LISTED   the address is (again) in the set
+    HELD       the operator drains it             LET_IN   and lets it in again
     EMPTY      a draining endpoint's last leg is over
 
 Only READY is given work. A return from EJECTED is a new incarnation: the engine may have been restarted,
-so nothing learned of the old one holds.
+so nothing learned of the old one holds. An endpoint that the operator holds drains, but stays in the table.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from enum import Enum, auto
 
 from maitred.core.words import Endpoint, EndpointState, Facts
 
+CLOCK_S = 1.0
+"""Start times this close are the same: some engines compute theirs anew each time."""
+
 PROBING, READY, EJECTED, DRAINING, GONE = EndpointState
 
 
@@ -25,19 +30,27 @@ class Sign(Enum):
 
     ANSWERED = auto()
     SILENT = auto()
+    FAILING = auto()
     REMOVED = auto()
     LISTED = auto()
+    HELD = auto()
+    LET_IN = auto()
     EMPTY = auto()
 
 
 MOVES: dict[tuple[EndpointState, Sign], EndpointState] = {
     (PROBING, Sign.ANSWERED): READY,
     (PROBING, Sign.REMOVED): DRAINING,
+    (PROBING, Sign.HELD): DRAINING,
     (READY, Sign.SILENT): EJECTED,
+    (READY, Sign.FAILING): EJECTED,
     (READY, Sign.REMOVED): DRAINING,
+    (READY, Sign.HELD): DRAINING,
     (EJECTED, Sign.ANSWERED): READY,
     (EJECTED, Sign.REMOVED): DRAINING,
+    (EJECTED, Sign.HELD): DRAINING,
     (DRAINING, Sign.LISTED): PROBING,
+    (DRAINING, Sign.LET_IN): PROBING,
     (DRAINING, Sign.EMPTY): GONE,
 }
 
@@ -72,21 +85,32 @@ class EndpointTable:
         """Make the table hold exactly these addresses; yields each with its sign, None for a new one."""
         wanted = {name_of(pool, url): (pool, url) for pool, urls in pools.items() for url in urls}
         for name, endpoint in list(self.by_name.items()):
-            if name in wanted and wanted[name][1] != endpoint.url:  # the same address by another scheme
+            if name not in wanted:
+                endpoint.held = False
+                yield endpoint, Sign.REMOVED
+                continue
+            if wanted[name][1] != endpoint.url:  # the same address by another scheme
                 endpoint.url = wanted[name][1]
                 endpoint.incarnation += 1
-            yield endpoint, Sign.LISTED if name in wanted else Sign.REMOVED
+            if not endpoint.held:
+                yield endpoint, Sign.LISTED
         for name, (pool, url) in wanted.items():
             if name not in self.by_name:
                 self.by_name[name] = endpoint = Endpoint(name=name, pool=pool, url=url)
                 self.by_pool.setdefault(pool, []).append(endpoint)
                 yield endpoint, None
 
-    def learn(self, endpoint: Endpoint, facts: Facts) -> None:
-        """Remember what a probe told; a different model at the address is a new incarnation."""
-        if endpoint.facts.model and facts.model != endpoint.facts.model:
+    def learn(self, endpoint: Endpoint, facts: Facts) -> bool:
+        """Remember what a probe told. True: another process or model answers there, a new incarnation."""
+        known = endpoint.facts
+        changed = bool(known.model) and facts.model != known.model
+        if known.started_at is not None and facts.started_at is not None:
+            changed = changed or facts.started_at > known.started_at + CLOCK_S
+        if changed:
             endpoint.incarnation += 1
+            endpoint.load = None
         endpoint.facts = facts
+        return changed
 
 
 def name_of(pool: str, url: str) -> str:

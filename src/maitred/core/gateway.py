@@ -11,11 +11,13 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 from maitred.core.chooser import least_loaded
 from maitred.core.endpoints import EndpointTable, Sign
 from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed
+from maitred.core.health import Quarantine, SlowStart, absolve, blame
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.queue import PoolQueue
 from maitred.core.words import (
@@ -28,9 +30,11 @@ from maitred.core.words import (
     EndpointState,
     Failure,
     Go,
+    Held,
     Identity,
     Leg,
     LegPhase,
+    Observed,
     Phase,
     PoolSettings,
     Probed,
@@ -43,6 +47,8 @@ from maitred.core.words import (
 )
 
 READY = EndpointState.READY
+DIED = (FailureKind.RESET, FailureKind.TRUNCATED)
+"""What a leg tells of an engine that died under it, if it did."""
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 
@@ -62,6 +68,9 @@ class Gateway:
         self.settings = settings
         self.abilities = abilities
         self.table = EndpointTable()
+        self.quarantine = Quarantine()
+        self._slow = SlowStart()
+        self._closed: dict[str, None] = {}  # pools that left while somebody waited
         self._rng = rng
         self._emit = emit
         self._queues: dict[str, PoolQueue] = {}
@@ -77,10 +86,14 @@ class Gateway:
         if not self.settings.accepting:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
         pool, limits = request.pool, self._limits(request.pool)
-        if not self._ready(pool):
+        if request.fingerprint and self.quarantine.holds(request.fingerprint, now):
+            raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
+        if not self._ready(pool, request.adapter):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         queue = self._queue(pool)
         ticket = Ticket(request, identity, now, now + limits.queue_wait_s)
+        if request.adapter:
+            ticket.lane = (f"+{request.adapter}",)
         if queue.full(request.body_bytes, limits) and (queue.waiting or not self._fits(ticket, limits)):
             raise Refusal(
                 Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=self._drain_s(pool)
@@ -94,6 +107,10 @@ class Gateway:
         if not self.waiting and not self.outbox:
             return []
         effects, self.outbox = self.outbox, []
+        if self._slow.next_at is not None:
+            self._slow.grow(now, self.settings.health)
+        for pool in list(self._closed):
+            self._close(pool, now, effects)
         for pool, queue in self._queues.items():
             if queue.waiting:
                 if queue.earliest <= now:
@@ -140,9 +157,8 @@ class Gateway:
         delivered = leg.phase is LegPhase.ANSWERED or failure.final
         ticket = leg.ticket
         self._free(leg, now)
-        known = leg.incarnation == leg.endpoint.incarnation
-        if known and failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
-            self._move(leg.endpoint, Sign.SILENT, failure.detail or failure.kind.label, now)
+        if failure.kind.blames and leg.incarnation == leg.endpoint.incarnation:
+            self._blame(leg, failure, now)
         again = not delivered and self._may_repeat(ticket, leg, failure)
         self._emit(LegFailed(now, leg, failure, again))
         if again:
@@ -151,6 +167,7 @@ class Gateway:
                     self._free(partner, now)
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
+            ticket.lane += (leg.endpoint.name,)
             ticket.phase = Phase.QUEUED
             self._queue(ticket.request.pool).push(ticket)
             self.waiting += 1
@@ -166,15 +183,16 @@ class Gateway:
         """The next instant at which `release` would do something by itself; None while nothing waits."""
         if not self.waiting:
             return None
-        deadlines = (queue.next_deadline() for queue in self._queues.values())
-        return min((d for d in deadlines if d is not None), default=None)
+        instants = [queue.next_deadline() for queue in self._queues.values()]
+        instants.append(self._slow.next_at)
+        return min((at for at in instants if at is not None), default=None)
 
     def waiting_by_pool(self) -> dict[str, int]:
         """How many tickets wait in each pool, for whoever watches."""
         return {pool: queue.waiting for pool, queue in list(self._queues.items())}
 
     def update(self, change: Change, now: float) -> None:
-        """Let the world and the operator in: addresses, probe results, settings."""
+        """Let the world and the operator in: addresses, what engines say, settings."""
         match change:
             case Endpoints(pools=pools):
                 for endpoint, sign in self.table.replace(pools):
@@ -184,13 +202,20 @@ class Gateway:
                     self._move(endpoint, sign, "", now)
                     if not endpoint.running:
                         self._move(endpoint, Sign.EMPTY, "", now)
-                self._forget_pools()
+                self._forget_pools(pools)
             case Probed(endpoint=name, ok=ok, facts=facts, why=why):
                 if (probed := self.table.by_name.get(name)) is not None:
-                    if ok:
-                        self.table.learn(probed, facts)
+                    if ok and self.table.learn(probed, facts):
+                        self.quarantine.died(probed, now, self.settings.health.quarantine_s)
                     probed.why = why
                     self._move(probed, Sign.ANSWERED if ok else Sign.SILENT, why, now)
+            case Observed(endpoint=name, load=load):
+                if (observed := self.table.by_name.get(name)) is not None:
+                    observed.load, observed.observed_at = load, now
+            case Held(endpoint=name, held=held):
+                if (meant := self.table.by_name.get(name)) is not None and meant.held is not held:
+                    meant.held = held
+                    self._move(meant, Sign.HELD if held else Sign.LET_IN, "by the operator", now)
             case Reset(settings=settings):
                 self.settings = settings
 
@@ -219,7 +244,7 @@ class Gateway:
                 if endpoint is not None:
                     queue.remove(ticket)
                     effects.append(self._go(ticket, endpoint, now))
-                elif ticket.excluded and not self._may_hope(ticket):
+                elif (ticket.excluded or ticket.request.adapter) and not self._may_hope(ticket):
                     self._end(ticket, Outcome.NO_ENDPOINT, None, now)
                     effects.append(Stop(ticket, Outcome.NO_ENDPOINT, 1.0))
                 else:
@@ -246,6 +271,13 @@ class Gateway:
             self._end(ticket, outcome, None, now)
             effects.append(Stop(ticket, outcome, self._drain_s(pool)))
 
+    def _close(self, pool: str, now: float, effects: list[Effect]) -> None:
+        """Stop everybody who waits for a pool that is no more."""
+        del self._closed[pool]
+        for ticket in self._queues[pool].all():
+            self._end(ticket, Outcome.NO_ENDPOINT, None, now)
+            effects.append(Stop(ticket, Outcome.NO_ENDPOINT, 1.0))
+
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
         pool = ticket.request.pool
         if ticket.phase is Phase.QUEUED:
@@ -258,6 +290,7 @@ class Gateway:
             if leg.phase is not LegPhase.OVER:
                 self._free(leg, now)
                 if outcome is Outcome.COMPLETED:
+                    absolve(leg.endpoint)
                     mean_s = self._service_s.get(pool, now - leg.seated_at)
                     self._service_s[pool] = mean_s + RECENT * (now - leg.seated_at - mean_s)
         ticket.phase, ticket.outcome = Phase.ENDED, outcome
@@ -274,8 +307,26 @@ class Gateway:
 
     def _may_hope(self, ticket: Ticket, but: str | None = None) -> bool:
         """Whether a ready endpoint, full or not, may still have this ticket; `but` this one."""
-        endpoints = self.table.by_pool.get(ticket.request.pool, ())
-        return any(e.state is READY and e.name not in ticket.excluded and e.name != but for e in endpoints)
+        excluded, adapter = ticket.excluded, ticket.request.adapter
+        return any(
+            e.state is READY
+            and e.name not in excluded
+            and e.name != but
+            and (not adapter or adapter in e.facts.adapters)
+            for e in self.table.by_pool.get(ticket.request.pool, ())
+        )
+
+    def _blame(self, leg: Leg, failure: Failure, now: float) -> None:
+        """A failure that is the endpoint's own: away at once if it cannot be reached, else after several."""
+        endpoint, why = leg.endpoint, failure.detail or failure.kind.label
+        if failure.kind in DIED or failure.lost:
+            self.quarantine.lost(endpoint, leg.ticket.request, now)
+        if failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
+            self._move(endpoint, Sign.SILENT, why, now)
+            return
+        failures = blame(endpoint, leg.ticket.request)
+        if failures >= self.settings.health.failures_max and self._ready(endpoint.pool) > 1:
+            self._move(endpoint, Sign.FAILING, f"{failures} failures in a row, the last: {why}", now)
 
     def _free(self, leg: Leg, now: float) -> None:
         if leg.phase is LegPhase.OVER:
@@ -285,13 +336,21 @@ class Gateway:
 
     def _vacate(self, endpoint: Endpoint, now: float) -> None:
         endpoint.running -= 1
-        if endpoint.state is EndpointState.DRAINING and not endpoint.running:
+        if endpoint.state is EndpointState.DRAINING and not endpoint.running and not endpoint.held:
             self._move(endpoint, Sign.EMPTY, "", now)
 
     def _move(self, endpoint: Endpoint, sign: Sign, why: str, now: float) -> None:
         before = self.table.move(endpoint, sign, why)
-        if before is not None:
-            self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))
+        if before is None:
+            return
+        if endpoint.state is EndpointState.EJECTED:
+            endpoint.ejections += 1
+            if sign is Sign.SILENT:
+                self.quarantine.died(endpoint, now, self.settings.health.quarantine_s)
+        elif before is EndpointState.EJECTED and endpoint.state is READY:
+            endpoint.failures = endpoint.failed_by = 0
+            self._slow.begin(endpoint, now)
+        self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))
 
     def _drain_s(self, pool: str) -> float:
         """Predicted wait of a newcomer: the tickets before it, served at the recent pace; at least 1 s.
@@ -303,14 +362,19 @@ class Gateway:
         wait_s = (before + 1) * self._service_s.get(pool, 1.0) / places if places else 1.0
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
 
-    def _ready(self, pool: str) -> int:
+    def _ready(self, pool: str, adapter: str = "") -> int:
         ready = 0
         for endpoint in self.table.by_pool.get(pool, ()):
-            ready += endpoint.state is READY
+            ready += endpoint.state is READY and (not adapter or adapter in endpoint.facts.adapters)
         return ready
 
-    def _forget_pools(self) -> None:
-        """Drop the queues of pools that are no more and hold nobody."""
-        for pool in [p for p, q in self._queues.items() if not q.waiting and p not in self.table.by_pool]:
-            del self._queues[pool]
-            self._service_s.pop(pool, None)
+    def _forget_pools(self, listed: Mapping[str, object]) -> None:
+        """Drop the queues of pools that are no more, and have `release` stop those who wait there."""
+        for pool, queue in list(self._queues.items()):
+            if pool in listed:
+                continue
+            if queue.waiting:
+                self._closed[pool] = None
+            elif pool not in self.table.by_pool:
+                del self._queues[pool]
+                self._service_s.pop(pool, None)

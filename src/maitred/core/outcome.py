@@ -12,49 +12,60 @@ from enum import Enum
 RETRY_AFTER_MAX_S = 60
 """Official clients ignore longer waits, so a longer one is answered with `x-should-retry: false`."""
 
+_REQUEST, _SERVER = "invalid_request_error", "server_error"
+_OVERLOADED, _OVERLOADED_A = "server_overloaded", "overloaded_error"
+
 
 class Outcome(Enum):
     """One way for a request to end.
 
     Attributes of each member: `label` (metric label and log field), `status` (HTTP status of an answer
-    the gateway makes itself), `code` and `kind` (OpenAI's `error.code` and `error.type`), `retry` (whether
-    the same request may succeed later; None where no answer carries it).
+    the gateway makes itself), `code` and `kind` (OpenAI's `error.code` and `error.type`), `anthropic_status`
+    and `anthropic_kind` (the same for clients of Anthropic's API, whose errors have no code), `retry`
+    (whether the same request may succeed later; None where no answer carries it).
     """
 
-    #                     status  OpenAI code                  OpenAI type               retry
-    COMPLETED = ("completed", 200, "", "", None)
-    BAD_REQUEST = ("bad_request", 400, "invalid_request", "invalid_request_error", False)
-    PATH_NOT_FOUND = ("path_not_found", 404, "path_not_found", "invalid_request_error", False)
-    METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "method_not_allowed", "invalid_request_error", False)
-    REQUEST_TIMEOUT = ("request_timeout", 408, "request_timeout", "invalid_request_error", True)
-    BODY_TOO_LARGE = ("body_too_large", 413, "request_too_large", "invalid_request_error", False)
-    MEDIA_TYPE = ("media_type", 415, "unsupported_media_type", "invalid_request_error", False)
-    HEADERS_TOO_LARGE = ("headers_too_large", 431, "headers_too_large", "invalid_request_error", False)
-    MODEL_NOT_FOUND = ("model_not_found", 404, "model_not_found", "invalid_request_error", False)
-    QUEUE_FULL = ("queue_full", 429, "server_overloaded", "server_overloaded", True)
-    QUEUE_DEADLINE = ("queue_deadline", 429, "server_overloaded", "server_overloaded", True)
-    NO_ENDPOINT = ("no_endpoint", 503, "no_endpoint", "server_error", True)
-    DRAINING = ("draining", 503, "draining", "server_error", True)
-    ENGINE_REFUSED = ("engine_refused", 400, "engine_refused", "invalid_request_error", False)
-    ENGINE_OVERLOADED = ("engine_overloaded", 429, "server_overloaded", "server_overloaded", True)
-    FAILED_UPSTREAM = ("failed_upstream", 502, "upstream_failed", "server_error", False)
-    FAILED_DEADLINE = ("failed_deadline", 504, "deadline_exceeded", "server_error", False)
-    FAILED_TRUNCATED = ("failed_truncated", 502, "stream_truncated", "server_error", False)
-    FAILED_INTERNAL = ("failed_internal", 500, "failed_internal", "server_error", False)
-    CLIENT_GONE = ("client_gone", 499, "client_gone", "client_error", None)
+    #        label, status, OpenAI's code, type; Anthropic's status, type; retry
+    COMPLETED = ("completed", 200, "", "", 200, "", None)
+    BAD_REQUEST = ("bad_request", 400, "invalid_request", _REQUEST, 400, _REQUEST, False)
+    PATH_NOT_FOUND = ("path_not_found", 404, "path_not_found", _REQUEST, 404, "not_found_error", False)
+    METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "method_not_allowed", _REQUEST, 405, _REQUEST, False)
+    REQUEST_TIMEOUT = ("request_timeout", 408, "request_timeout", _REQUEST, 408, "timeout_error", True)
+    BODY_TOO_LARGE = ("body_too_large", 413, "request_too_large", _REQUEST, 413, "request_too_large", False)
+    MEDIA_TYPE = ("media_type", 415, "unsupported_media_type", _REQUEST, 415, _REQUEST, False)
+    HEADERS_TOO_LARGE = ("headers_too_large", 431, "headers_too_large", _REQUEST, 431, _REQUEST, False)
+    MODEL_NOT_FOUND = ("model_not_found", 404, "model_not_found", _REQUEST, 404, "not_found_error", False)
+    QUEUE_FULL = ("queue_full", 429, "server_overloaded", _OVERLOADED, 529, _OVERLOADED_A, True)
+    QUEUE_DEADLINE = ("queue_deadline", 429, "server_overloaded", _OVERLOADED, 529, _OVERLOADED_A, True)
+    NO_ENDPOINT = ("no_endpoint", 503, "no_endpoint", _SERVER, 529, _OVERLOADED_A, True)
+    DRAINING = ("draining", 503, "draining", _SERVER, 529, _OVERLOADED_A, True)
+    ENGINE_REFUSED = ("engine_refused", 400, "engine_refused", _REQUEST, 400, _REQUEST, False)
+    ENGINE_OVERLOADED = ("engine_overloaded", 429, "server_overloaded", _OVERLOADED, 529, _OVERLOADED_A, True)
+    FAILED_UPSTREAM = ("failed_upstream", 502, "upstream_failed", _SERVER, 502, "api_error", False)
+    FAILED_DEADLINE = ("failed_deadline", 504, "deadline_exceeded", _SERVER, 504, "timeout_error", False)
+    FAILED_TRUNCATED = ("failed_truncated", 502, "stream_truncated", _SERVER, 502, "api_error", False)
+    QUARANTINED = ("quarantined", 500, "quarantined", _SERVER, 500, "api_error", False)
+    FAILED_INTERNAL = ("failed_internal", 500, "failed_internal", _SERVER, 500, "api_error", False)
+    CLIENT_GONE = ("client_gone", 499, "client_gone", "client_error", 499, "api_error", None)
 
     label: str
     status: int
     code: str
     kind: str
+    anthropic_status: int
+    anthropic_kind: str
     retry: bool | None
     index: int
 
-    def __new__(cls, label: str, status: int, code: str, kind: str, retry: bool | None) -> Outcome:
+    def __new__(
+        cls, label: str, status: int, code: str, kind: str, a_status: int, a_kind: str, retry: bool | None
+    ) -> Outcome:
         """Give the member its attributes; `index` counts members so that metrics can index lists."""
         member = object.__new__(cls)
         member._value_ = label
-        member.label, member.status, member.code, member.kind, member.retry = label, status, code, kind, retry
+        member.label, member.retry = label, retry
+        member.status, member.code, member.kind = status, code, kind
+        member.anthropic_status, member.anthropic_kind = a_status, a_kind
         member.index = len(cls.__members__)
         return member
 

@@ -1,9 +1,9 @@
 """Where tickets wait: one bounded first-come queue per pool.
 
-Tickets that failed somewhere may not sit there again, so a queue has lanes: those of one lane may sit at the
-same endpoints, and when its first fits nowhere none of it does. A retry keeps its arrival and its deadline,
-and so its place before everybody who came later. Bounds count what waits, never what is seated, and return
-to zero by themselves because every way out passes `remove`.
+Tickets that failed somewhere may not sit there again, and adapters are not loaded everywhere, so a queue
+has lanes: those of one lane may sit at the same endpoints, and when its first fits nowhere none of it does.
+A retry keeps its arrival and its deadline, and so its place before everybody who came later. Bounds count
+what waits, never what is seated, and return to zero by themselves because every way out passes `remove`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PoolQueue:
     __slots__ = ("_deadlines", "_fresh", "_lanes", "_sequence", "body_bytes", "earliest", "waiting")
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[str, ...], dict[int, Ticket]] = {}
+        self._lanes: dict[tuple[str, ...], dict[int, Ticket]] = {(): {}}
         self._fresh: list[Ticket] = []
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._sequence = 0
@@ -42,12 +42,14 @@ class PoolQueue:
 
     def push(self, ticket: Ticket) -> None:
         """Let a ticket wait, behind all of its lane that arrived before it."""
-        lane = self._lanes.setdefault(ticket.excluded, {})
+        lane = self._lanes.get(ticket.lane)
+        if lane is None:
+            lane = self._lanes[ticket.lane] = {}
         late = bool(lane) and next(reversed(lane.values())).arrival > ticket.arrival
         lane[id(ticket)] = ticket
         if late:
             by_arrival = sorted(lane.items(), key=lambda entry: entry[1].arrival)
-            self._lanes[ticket.excluded] = dict(by_arrival)
+            self._lanes[ticket.lane] = dict(by_arrival)
         self._fresh.append(ticket)
         self.waiting += 1
         self.body_bytes += ticket.request.body_bytes
@@ -55,10 +57,10 @@ class PoolQueue:
 
     def remove(self, ticket: Ticket) -> None:
         """Take a waiting ticket out, whatever the reason."""
-        lane = self._lanes[ticket.excluded]
+        lane = self._lanes[ticket.lane]
         del lane[id(ticket)]
-        if not lane and ticket.excluded:
-            del self._lanes[ticket.excluded]
+        if not lane and ticket.lane:
+            del self._lanes[ticket.lane]
         self.waiting -= 1
         self.body_bytes -= ticket.request.body_bytes
 
@@ -71,6 +73,11 @@ class PoolQueue:
 
     def settle(self) -> None:
         """Watch the deadlines of those who came since the last time and had to stay."""
+        if not self.waiting:
+            self._fresh.clear()
+            self._deadlines.clear()
+            self.earliest = NEVER
+            return
         for ticket in self._fresh:
             if ticket.phase is Phase.QUEUED:
                 self._sequence += 1
@@ -94,3 +101,7 @@ class PoolQueue:
         """The waiting ticket whose patience ended first, if any; it stays until `remove`."""
         deadline = self.next_deadline()
         return self._deadlines[0][2] if deadline is not None and deadline <= now else None
+
+    def all(self) -> list[Ticket]:
+        """Everybody who waits."""
+        return [ticket for lane in self._lanes.values() for ticket in lane.values()]

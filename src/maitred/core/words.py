@@ -14,11 +14,27 @@ from maitred.core.outcome import FailureKind, Outcome
 
 
 class Api(IntEnum):
-    """The client API a request speaks; decides the shape of errors and what counts as content."""
+    """The client API a request speaks; decides the shape of errors and what counts as content.
+
+    `anthropic`: its clients expect Anthropic's shapes; all others expect OpenAI's.
+    """
 
     CHAT = 0
     COMPLETIONS = 1
     EMBEDDINGS = 2
+    MESSAGES = 3
+    COUNT_TOKENS = 4
+    RERANK = 5
+    SCORE = 6
+    CLASSIFY = 7
+    POOLING = 8
+    TOKENIZE = 9
+    DETOKENIZE = 10
+
+    anthropic: bool
+
+    def __init__(self, _number: int) -> None:
+        self.anthropic = self.name in {"MESSAGES", "COUNT_TOKENS"}
 
     @property
     def label(self) -> str:
@@ -30,7 +46,9 @@ class Request(Struct, frozen=True):
     """What the core needs to know of a request; its content never enters the core.
 
     `model` is the name the client said, `pool` the endpoints that serve it. `sequences` counts the answers
-    asked for (n, best_of and prompt lists multiply). `body_bytes` is what waiting costs in memory.
+    asked for (n, best_of and prompt lists multiply). `body_bytes` is what waiting costs in memory. `adapter`
+    is the LoRA adapter asked for, "" for the model itself. `fingerprint` is a keyed hash of model and body,
+    by which the same request is known again; 0 where nobody made one.
     """
 
     id: str
@@ -40,6 +58,8 @@ class Request(Struct, frozen=True):
     stream: bool = False
     body_bytes: int = 0
     sequences: int = 1
+    adapter: str = ""
+    fingerprint: int = 0
 
 
 class Identity(Struct, frozen=True):
@@ -60,7 +80,8 @@ class Usage(Struct, frozen=True):
 class Failure(Struct, frozen=True):
     """Why a leg failed: its kind, the engine's status if one came, and the wait the engine asked for.
 
-    `final`: a part of the answer has left for the client, so nothing may be repeated.
+    `final`: a part of the answer has left for the client, so nothing may be repeated. `lost`: a connection
+    had broken under the request, whatever went wrong after that.
     """
 
     kind: FailureKind
@@ -68,6 +89,7 @@ class Failure(Struct, frozen=True):
     retry_after_s: float | None = None
     detail: str = ""
     final: bool = False
+    lost: bool = False
 
 
 class EndpointState(IntEnum):
@@ -86,18 +108,40 @@ class EndpointState(IntEnum):
 
 
 class Facts(Struct, frozen=True):
-    """What an engine says of itself: kind ("vllm", "sglang", "llamacpp", ""), model, context in tokens."""
+    """What an engine says of itself; None is what it does not tell.
+
+    `engine` is its kind ("vllm", "sglang", "llamacpp", "trtllm", ""). `kv_tokens`: tokens its KV cache holds.
+    `slots`: sequences it runs at once. `adapters`: LoRA adapters it has loaded. `started_at`: wall time in
+    seconds at which its process started; another one is another engine.
+    """
 
     engine: str = ""
     model: str = ""
     context_tokens: int | None = None
+    version: str = ""
+    kv_tokens: int | None = None
+    prefix_caching: bool | None = None
+    slots: int | None = None
+    adapters: tuple[str, ...] = ()
+    started_at: float | None = None
+
+
+class Load(Struct, frozen=True):
+    """What an engine says of its work: sequences running and waiting; use of its KV cache, 0 to 1."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_use: float | None = None
+    preemptions: int | None = None
 
 
 class Endpoint(Struct, eq=False):
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
     `running` is the ledger: legs now holding a place. `seated` counts legs ever given to it, `turn` is the
-    number of the last one.
+    number of the last one. `held`: the operator drains it. `failures` in a row are its own fault, the last
+    one by the request `failed_by`; `ejections` counts them in a row too. `share` is the part of its places it
+    may use, growing since `ready_at` after a return. `load` is what its metrics said at `observed_at`.
     """
 
     name: str
@@ -110,6 +154,14 @@ class Endpoint(Struct, eq=False):
     running: int = 0
     seated: int = 0
     turn: int = 0
+    held: bool = False
+    failures: int = 0
+    failed_by: int = 0
+    ejections: int = 0
+    share: float = 1.0
+    ready_at: float = 0.0
+    load: Load | None = None
+    observed_at: float = 0.0
 
 
 class LegPhase(IntEnum):
@@ -152,7 +204,8 @@ class Ticket(Struct, eq=False):
     """One request inside the house, from accept to finish.
 
     `queue_deadline` is the instant after which waiting is over; a retry keeps it. `excluded` names the
-    endpoints that failed this ticket. `outcome` is set exactly once.
+    endpoints that failed this ticket; `lane` is the same for tickets that may sit at the same endpoints.
+    `outcome` is set exactly once.
     """
 
     request: Request
@@ -163,6 +216,7 @@ class Ticket(Struct, eq=False):
     legs: list[Leg] = []
     attempts: int = 0
     excluded: tuple[str, ...] = ()
+    lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
 
 
@@ -205,6 +259,18 @@ class PoolSettings(Struct, frozen=True):
     queue_wait_s: float = 30.0
 
 
+class HealthSettings(Struct, frozen=True):
+    """When an endpoint counts as ill, and how it comes back.
+
+    `failures_max`: failures in a row, each its own fault, that eject it. `slow_start_s`: a returned one gets
+    its full share after this. `quarantine_s`: how long a request that was there at two deaths is refused.
+    """
+
+    failures_max: int = 5
+    slow_start_s: float = 30.0
+    quarantine_s: float = 600.0
+
+
 class Settings(Struct, frozen=True):
     """What the operator chose, whole and versioned: replaced by `update`, never changed.
 
@@ -216,6 +282,7 @@ class Settings(Struct, frozen=True):
     default: PoolSettings = PoolSettings()
     attempts_max: int = 2
     accepting: bool = True
+    health: HealthSettings = HealthSettings()
 
 
 class Endpoints(Struct, frozen=True, tag=True):
@@ -233,10 +300,24 @@ class Probed(Struct, frozen=True, tag=True):
     why: str = ""
 
 
+class Observed(Struct, frozen=True, tag=True):
+    """Change: an endpoint's metrics were read."""
+
+    endpoint: str
+    load: Load
+
+
+class Held(Struct, frozen=True, tag=True):
+    """Change: the operator takes an endpoint out (`held`), or lets it in again."""
+
+    endpoint: str
+    held: bool
+
+
 class Reset(Struct, frozen=True, tag="Settings"):
     """Change: new settings are in force."""
 
     settings: Settings
 
 
-Change = Endpoints | Probed | Reset
+Change = Endpoints | Probed | Observed | Held | Reset

@@ -1,0 +1,124 @@
+"""Who is ill: endpoints that fail again and again, and requests that engines die of.
+
+An endpoint is ejected after failures in a row that are its own fault, counted once for each request, so that
+one broken request repeated does not look like a broken engine; the last of a pool stays. One that returns
+takes its share back slowly, because its caches are cold and it may fall again.
+
+A request that was in flight at two deaths is kept out for a while: the third engine would die of it too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from maitred.core.words import Endpoint, HealthSettings, Request
+
+FIRST_SHARE = 0.1
+"""Where slow start begins: a tenth of the places."""
+RAMP_STEPS = 20
+"""A share grows in so many steps, each an instant at which waiting tickets are looked at again."""
+
+DEATHS = 2
+LINGER_S = 10.0
+"""An engine found dead within this of losing a request died with that request in flight."""
+WATCHED_MAX = 4096
+"""Bound of fingerprints remembered of each kind; the oldest are forgotten."""
+
+
+def blame(endpoint: Endpoint, request: Request) -> int:
+    """Count a failure that is the endpoint's own; how many there are in a row by now."""
+    if not request.fingerprint or request.fingerprint != endpoint.failed_by:
+        endpoint.failures += 1
+        endpoint.failed_by = request.fingerprint
+    return endpoint.failures
+
+
+def absolve(endpoint: Endpoint) -> None:
+    """It answered a request to the end."""
+    endpoint.failures = endpoint.failed_by = 0
+    if endpoint.share >= 1:
+        endpoint.ejections = 0
+
+
+class SlowStart:
+    """Endpoints that returned and have not their full share yet."""
+
+    __slots__ = ("_ramping", "next_at")
+
+    def __init__(self) -> None:
+        self._ramping: dict[str, Endpoint] = {}
+        self.next_at: float | None = None
+
+    def begin(self, endpoint: Endpoint, now: float) -> None:
+        """It has just come back."""
+        endpoint.share, endpoint.ready_at = FIRST_SHARE, now
+        self._ramping[endpoint.name] = endpoint
+        self.next_at = now
+
+    def grow(self, now: float, settings: HealthSettings) -> None:
+        """Give everybody the share of now."""
+        for name, endpoint in list(self._ramping.items()):
+            grown_s = now - endpoint.ready_at
+            if grown_s >= settings.slow_start_s:
+                endpoint.share = 1.0
+                del self._ramping[name]
+            else:
+                endpoint.share = FIRST_SHARE + (1 - FIRST_SHARE) * grown_s / settings.slow_start_s
+        self.next_at = now + settings.slow_start_s / RAMP_STEPS if self._ramping else None
+
+
+class Suspect(Struct):
+    """A request seen at deaths. `models` and `endpoints` are for people; `until`: kept out until then."""
+
+    deaths: int
+    seen_at: float
+    pool: str
+    endpoints: list[str]
+    until: float = 0.0
+
+
+class Quarantine:
+    """Fingerprints of requests that were in flight when engines died."""
+
+    def __init__(self) -> None:
+        self._lost: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._suspects: OrderedDict[int, Suspect] = OrderedDict()
+
+    def lost(self, endpoint: Endpoint, request: Request, now: float) -> None:
+        """The endpoint's connection broke under this request: perhaps because it died."""
+        if request.fingerprint:
+            self._lost[endpoint.name, request.fingerprint] = now
+            if len(self._lost) > WATCHED_MAX:
+                self._lost.popitem(last=False)
+
+    def died(self, endpoint: Endpoint, now: float, quarantine_s: float) -> None:
+        """The endpoint is dead, or was: it refuses connections, or another process answers in its place."""
+        for name, fingerprint in [key for key in self._lost if key[0] == endpoint.name]:
+            if now - self._lost.pop((name, fingerprint)) <= LINGER_S:
+                self._count(fingerprint, endpoint, now, quarantine_s)
+
+    def holds(self, fingerprint: int, now: float) -> bool:
+        """Whether this request is kept out."""
+        suspect = self._suspects.get(fingerprint)
+        return suspect is not None and suspect.until > now
+
+    def held(self, now: float) -> Iterator[tuple[int, Suspect]]:
+        """All that are kept out now."""
+        return ((mark, suspect) for mark, suspect in self._suspects.items() if suspect.until > now)
+
+    def _count(self, fingerprint: int, endpoint: Endpoint, now: float, quarantine_s: float) -> None:
+        suspect = self._suspects.get(fingerprint)
+        if suspect is None or now - suspect.seen_at > quarantine_s:
+            suspect = Suspect(0, now, endpoint.pool, [])
+        suspect.deaths += 1
+        suspect.seen_at = now
+        suspect.endpoints = [*suspect.endpoints, endpoint.name][-DEATHS:]
+        if suspect.deaths >= DEATHS:
+            suspect.until = now + quarantine_s
+        self._suspects[fingerprint] = suspect
+        self._suspects.move_to_end(fingerprint)
+        if len(self._suspects) > WATCHED_MAX:
+            self._suspects.popitem(last=False)
