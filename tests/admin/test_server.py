@@ -2,69 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from maitred.admin import server as server_module
+from maitred.admin import app as app_module
 from maitred.admin.server import AdminServer
+from maitred.config.kinds import Address
+from maitred.config.raw import ConfigError
+from maitred.config.secret import EnvSecret, FileSecret
+from maitred.config.tree import Admin
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome
-from maitred.core.words import Endpoint
 from maitred.observe.exposition import CONTENT_TYPE, render
-from maitred.observe.metrics import Metrics
+from tests.admin.place import NOW, FakeDesk, House
 
-ENDPOINT = Endpoint(name="qwen/127.0.0.1:8001", pool="qwen", url="http://127.0.0.1:8001", running=1)
-
-
-class House:
-    """A gateway's loop in a thread of its own, with an admin server beside it."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.asked_in: list[threading.Thread] = []
-        self.metrics = Metrics("1")
-        self.admin = AdminServer(
-            "127.0.0.1",
-            0,
-            loop=self.loop,
-            endpoints=self.endpoints,
-            render=lambda: render(self.metrics),
-        )
-        self.address = self.admin.start()
-
-    def endpoints(self) -> list[Endpoint]:
-        self.asked_in.append(threading.current_thread())
-        return [ENDPOINT]
-
-    def get(self, path: str) -> tuple[int, str, bytes]:
-        """Status, content type and body of one read."""
-        host, port = self.address
-        try:
-            with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
-                return answer.status, answer.headers["content-type"], answer.read()
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, refusal.headers["content-type"], refusal.read()
-
-    def stop_loop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-
-    def close(self) -> None:
-        self.admin.stop()
-        if self.thread.is_alive():
-            self.stop_loop()
-        self.loop.close()
+TOKEN = "0123456789abcdef"
+DRAIN = "/admin/v1/endpoints/org/qwen/127.0.0.1:8001/drain"
 
 
 @pytest.fixture(scope="module")
@@ -74,31 +33,75 @@ def house() -> Iterator[House]:
     house.close()
 
 
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A house whose admin port asks for a token."""
+    path = tmp_path_factory.mktemp("admin") / "token"
+    path.write_text(f"{TOKEN}\n")
+    house = House(Admin(token=FileSecret(path), hosts=("gw.example.com",)))
+    yield house
+    house.close()
+
+
+def server(settings: Admin, house: House) -> AdminServer:
+    return AdminServer(settings, loop=house.loop, desk=FakeDesk(), render=lambda: iter(()), clock=lambda: NOW)
+
+
 def test_metrics_are_served(house: House) -> None:
     for number in range(50):  # several pieces
         house.metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, f"m{number}"))
-    status, content_type, body = house.get("/metrics")
+    status, content_type, body = house.call("/metrics")
     assert (status, content_type) == (200, CONTENT_TYPE)
     assert body == b"".join(render(house.metrics))
 
 
-def test_endpoints_are_read_on_the_gateways_own_loop(house: House) -> None:
-    status, content_type, body = house.get("/admin/v1/endpoints")
-    assert (status, content_type) == (200, "application/json")
-    [row] = json.loads(body)
-    assert (row["name"], row["state"], row["running"]) == ("qwen/127.0.0.1:8001", "probing", 1)
-    assert house.asked_in[-1] is house.thread
+@pytest.mark.parametrize("path", ["/admin/v1/endpoints", "/admin/v1/findings"])
+def test_what_is_read_is_read_on_the_gateways_own_loop(house: House, path: str) -> None:
+    status, content_type, body = house.call(path)
+    assert (status, content_type, len(json.loads(body))) == (200, "application/json", 1)
+    assert house.desk.asked_in[-1] is house.thread
+
+
+@pytest.mark.parametrize("path", [DRAIN, "/admin/v1/reload"])
+def test_what_is_done_is_done_on_the_gateways_own_loop(locked: House, path: str) -> None:
+    assert locked.call(path, "POST", authorization=f"Bearer {TOKEN}")[0] == 200
+    assert locked.desk.asked_in[-1] is locked.thread
+
+
+def test_the_token_is_asked_for(house: House, locked: House) -> None:
+    asked = len(locked.desk.asked_in)
+    assert house.code(DRAIN, "POST") == (403, "read_only")
+    assert locked.code("/admin/v1/endpoints") == (401, "unauthenticated")
+    assert locked.code(DRAIN, "POST", authorization="Bearer fedcba9876543210") == (401, "unauthenticated")
+    assert locked.call("/metrics")[0] == locked.call("/livez")[0] == 200
+    assert len(locked.desk.asked_in) == asked
+
+
+def test_names_of_the_setting_are_ours(house: House, locked: House) -> None:
+    assert locked.call("/livez", host="gw.example.com")[0] == 200
+    assert house.code("/livez", host="gw.example.com") == (421, "host")
+
+
+def test_errors_of_a_reload_come_through(locked: House) -> None:
+    locked.desk.config = ConfigError(["maitred.yaml:1 a: wrong"])
+    status, _, body = locked.call("/admin/v1/reload", "POST", authorization=f"Bearer {TOKEN}")
+    locked.desk.config = []
+    assert (status, json.loads(body)["error"]["errors"]) == (400, ["maitred.yaml:1 a: wrong"])
+
+
+def test_a_name_may_hold_what_a_path_may_not(locked: House) -> None:
+    locked.desk.listed[0].name = "größe #1?/h:1"
+    path = "/admin/v1/endpoints/gr%C3%B6%C3%9Fe%20%231%3F/h:1/drain"
+    assert locked.call(path, "POST", authorization=f"Bearer {TOKEN}")[0] == 200
 
 
 def test_unknown_paths_are_json(house: House) -> None:
-    status, content_type, body = house.get("/nothing")
-    assert (status, content_type) == (404, "application/json")
-    assert json.loads(body)["error"]["code"] == "not_found"
+    assert house.code("/nothing") == (404, "not_found")
 
 
 def test_a_taken_port_is_one_line_that_names_the_setting(house: House) -> None:
     host, port = house.address
-    second = AdminServer(host, port, loop=house.loop, endpoints=list, render=lambda: iter(()))
+    second = server(Admin(Address(host, port)), house)
     with pytest.raises(
         OSError, match=rf"^admin\.listen: {host}:{port} cannot be had: Address already in use"
     ):
@@ -107,18 +110,39 @@ def test_a_taken_port_is_one_line_that_names_the_setting(house: House) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "gateway.example"])
-def test_only_loopback_is_listened_at(house: House, host: str) -> None:
-    admin = AdminServer(host, 0, loop=house.loop, endpoints=list, render=lambda: iter(()))
-    with pytest.raises(OSError, match=r"admin\.listen: .* is not a loopback address"):
-        admin.start()
+def test_beyond_loopback_is_not_listened_at_without_a_token(house: House, host: str) -> None:
+    with pytest.raises(OSError, match=r"^admin\.listen: .* is open to other machines and admin\.token"):
+        server(Admin(Address(host, 0)), house).start()
+
+
+def test_beyond_loopback_is_listened_at_with_a_token(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 0.0.0.0 would be open to others for a moment, so it is only looked at what would be bound.
+    bound: list[tuple[str, int]] = []
+
+    def create_server(address: tuple[str, int], **_options: Any) -> socket.socket:
+        bound.append(address)
+        raise OSError("enough")
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    monkeypatch.setenv("TOKEN", TOKEN)
+    with pytest.raises(OSError, match="enough"):
+        server(Admin(Address("0.0.0.0", 9000), token=EnvSecret("TOKEN")), house).start()
+    assert bound == [("0.0.0.0", 9000)]
+
+
+def test_a_token_that_cannot_be_had_is_one_line(house: House) -> None:
+    with pytest.raises(OSError, match=r"^admin\.token: .*/none: No such file or directory$"):
+        server(Admin(token=FileSecret(Path("/none"))), house).start()
 
 
 def test_a_busy_a_stopped_and_a_closed_gateway_are_told_apart_from_the_port(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(server_module, "ANSWER_S", 0.05)
-    own = House()
+    monkeypatch.setattr(app_module, "ANSWER_S", 0.05)
+    (tmp_path / "token").write_text(TOKEN)
+    own = House(Admin(token=FileSecret(tmp_path / "token")))
     held, let_go = threading.Event(), threading.Event()
+    key = f"Bearer {TOKEN}"
 
     def hold() -> None:
         held.set()
@@ -127,12 +151,14 @@ def test_a_busy_a_stopped_and_a_closed_gateway_are_told_apart_from_the_port(
     try:
         own.loop.call_soon_threadsafe(hold)
         assert held.wait(5)
-        assert own.get("/admin/v1/endpoints")[0] == 503
-        assert own.get("/livez")[0] == own.get("/metrics")[0] == 200
+        assert own.call("/admin/v1/endpoints", authorization=key)[0] == 503
+        assert own.call(DRAIN, "POST", authorization=key)[0] == 503
+        assert own.call("/livez")[0] == own.call("/metrics")[0] == 200
         let_go.set()
         own.stop_loop()
+        assert not own.desk.listed[0].held  # what was given up is not done later
         own.loop.close()
-        assert own.get("/admin/v1/endpoints")[0] == 503
+        assert own.call("/admin/v1/endpoints", authorization=key)[0] == 503
     finally:
         let_go.set()
         own.close()
@@ -140,7 +166,7 @@ def test_a_busy_a_stopped_and_a_closed_gateway_are_told_apart_from_the_port(
 
 def test_stop_closes_the_port_and_ends_the_thread() -> None:
     own = House()
-    own.get("/livez")
+    own.call("/livez")
     own.close()
     assert not any(thread.name == "admin" and thread is own.admin._thread for thread in threading.enumerate())
     with pytest.raises(OSError):

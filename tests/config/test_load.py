@@ -10,7 +10,17 @@ import pytest
 from maitred.config.kinds import Address
 from maitred.config.load import environment_names, load
 from maitred.config.raw import ConfigError
-from maitred.config.tree import Config, Model, Slo
+from maitred.config.secret import EnvSecret
+from maitred.config.tree import (
+    STEERING_FIELDS,
+    Config,
+    EndpointsDns,
+    EndpointsFile,
+    Health,
+    Model,
+    Scrape,
+    Slo,
+)
 
 MINIMAL = "version: 1\nendpoints: [http://127.0.0.1:8001]\n"
 ENGINES = {"endpoints": ("http://127.0.0.1:8001",)}
@@ -33,7 +43,9 @@ def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
         path = Path("maitred.yaml")
         path.write_text(content)
         return load(
-            path, {key.replace("__", "."): value for key, value in overrides.items()}, environ=environ or {}
+            path,
+            {key.replace("__", "."): value for key, value in overrides.items()},
+            environ=environ or {"SHORT": "0123456789abcde"},
         )
 
     return load_text
@@ -69,9 +81,14 @@ def test_every_setting_reaches_its_field(load_text: Load) -> None:
         "listen: {data: '[::1]:0'}\n"
         "models: [{name: a, aliases: [b], served_as: c, endpoints: ['http://h/'], cap: 4,\n"
         "  queue: {wait: 1s}}]\n"
-        "http: {body_max: 1KiB, headers_max: 2k}\n"
+        "http: {body_max: 1KiB, headers_max: 2k, cors: ['HTTPS://Chat.example.com:443']}\n"
         "upstream: {hold: 0s, attempts: 3}\n"
         "log: {format: json, access: false}\n"
+        "admin: {hosts: [Gateway.Example.com]}\n"
+        "trust: {fields: [priority]}\n"
+        "media: {domains: [IMG.example.com]}\n"
+        "health: {failures: 2, slow_start: 0s, generate: false, probe_timeout: 1s, quarantine: 1m}\n"
+        "scrape: {period: 1s, timeout: 500ms}\n"
         "journal: {file: j}\n"
     )
     model = config.models[0]
@@ -81,6 +98,11 @@ def test_every_setting_reaches_its_field(load_text: Load) -> None:
     assert (config.http.body_bytes_max, config.http.headers_max) == (1024, 2000)
     assert (config.upstream.hold_s, config.upstream.attempts) == (0.0, 3)
     assert (config.log.format, config.log.access) == ("json", False)
+    assert config.http.cors == ("https://chat.example.com",)
+    assert config.admin.hosts == ("gateway.example.com",)
+    assert (config.trust.fields, config.media.domains) == (("priority",), ("img.example.com",))
+    assert config.health == Health(2, 0.0, generate=False, probe_timeout_s=1.0, quarantine_s=60.0)
+    assert config.scrape == Scrape(1.0, 0.5)
     assert config.journal is not None
     assert config.journal.file == Path("j")
 
@@ -123,8 +145,51 @@ models:
         3 listen.data: 0.0.0.0:8000 is open to other machines and auth is not set; \
 write auth: none to let everybody in, or listen on 127.0.0.1""",
     MINIMAL + "auth: none\nadmin:\n  listen: '[::]:9000'": """
-        5 admin.listen: [::]:9000 is open to other machines and the admin port asks for no token; \
-write 127.0.0.1:9000""",
+        5 admin.listen: [::]:9000 is open to other machines and admin.token is not set; \
+write token: {env: MAITRED_ADMIN_TOKEN}, or listen on 127.0.0.1:9000""",
+    MINIMAL + "admin: {token: canary-0123456789}": """
+        3 admin.token: must be {env: NAME} or {file: PATH}; the secret itself is never written here""",
+    MINIMAL + "admin: {token: {env: canary-0123456789}}": """
+        3 admin.token.env: what is written here is no name of a variable (letters, digits and _); \
+it is not repeated in case it is a secret""",
+    MINIMAL + "admin: {token: {env: NOWHERE}}": """
+        3 admin.token: environment variable NOWHERE is not set""",
+    MINIMAL + "admin: {token: {env: SHORT}}": """
+        3 admin.token: environment variable SHORT must hold 16 to 4096 printable ASCII characters \
+without spaces""",
+    MINIMAL + "admin: {token: {file: none}}": """
+        3 admin.token: none: No such file or directory""",
+    MINIMAL + "admin: {token: {env: A, file: b}}": """
+        3 admin.token.file: unknown key; known here: env
+        3 admin.token: environment variable A is not set""",
+    MINIMAL + "admin: {hosts: ['*.example.com', 10.0.0.1, 'gw:9000']}": """
+        3 admin.hosts[0]: '*.example.com' is no host name; write one such as cdn.example.com
+        3 admin.hosts[1]: '10.0.0.1' is an address; write a host name such as cdn.example.com
+        3 admin.hosts[2]: 'gw:9000' is no host name; write one such as cdn.example.com""",
+    MINIMAL + "http: {cors: ['*', chat.example.com, https://a/b]}": """
+        3 http.cors[0]: '*' would let every web page in; write each origin, such as https://chat.example.com
+        3 http.cors[1]: 'chat.example.com': scheme must be http or https; \
+write such as https://chat.example.com
+        3 http.cors[2]: 'https://a/b': must have no path; write https://a""",
+    MINIMAL + "trust: {fields: [prioritty]}": f"""
+        3 trust.fields[0]: 'prioritty' is not known; write {" or ".join(STEERING_FIELDS)}""",
+    MINIMAL + "drain: {notice: 10s, grace: 30s}": """
+        3 drain.grace: the process is killed after 30s, before drain.notice (10s) and drain.limit (2m) \
+have passed; write a lower limit, or have the platform wait longer""",
+    "version: 1\nmodels: [{name: a, endpoints: http://h}]": """
+        2 models[0].endpoints: must be a list of URLs, {file: PATH} or {dns: http://name:port}""",
+    "version: 1\nmodels: [{name: a, endpoints: {fil: x}}]": """
+        2 models[0].endpoints: must be a list of URLs, {file: PATH} or {dns: http://name:port}""",
+    "version: 1\nmodels: [{name: a, endpoints: {file: x, ttl: 1s}}]": """
+        2 models[0].endpoints.ttl: unknown key; known here: file""",
+    "version: 1\nmodels: [{name: a, endpoints: {dns: https://h:1}}]": """
+        2 models[0].endpoints.dns: 'https://h:1': scheme must be http, because certificates name hosts and \
+DNS gives addresses; list https endpoints by name""",
+    "version: 1\nmodels: [{name: a, endpoints: {dns: 'http://[::1]:1'}}]": """
+        2 models[0].endpoints.dns: 'http://[::1]:1': must be a name; write a list of addresses instead""",
+    "version: 1\nmodels: [{name: a, endpoints: {dns: 'http://10.0.0.1:1', ttl: 10}}]": """
+        2 models[0].endpoints.dns: 'http://10.0.0.1:1': must be a name; write a list of addresses instead
+        2 models[0].endpoints.ttl: 10 has no unit; write 10s""",
     MINIMAL + "auth: keys\nlisten: {data: 0.0.0.0:8000}": """
         3 auth: 'keys' is not known; write none""",
     MINIMAL + "auth: {keys: store}": """
@@ -132,7 +197,7 @@ write 127.0.0.1:9000""",
     MINIMAL + "lisen: {data: 127.0.0.1:1}": """
         3 lisen: unknown key; did you mean listen?""",
     MINIMAL + "drain: {xyz:}": """
-        3 drain.xyz: unknown key; known here: notice, limit""",
+        3 drain.xyz: unknown key; known here: notice, limit, grace""",
     MINIMAL + "http: 5": """
         3 http: must be a mapping with keys such as body_max""",
     MINIMAL + "journal: {bytes_max: 1GB}": """
@@ -209,7 +274,36 @@ def test_only_single_values_outside_models_have_environment_names() -> None:
     assert names["MAITRED_LISTEN_DATA"] == "listen.data"
     assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
     assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
-    assert len(names) == 24
+    assert not names.keys() & {"MAITRED_HTTP_CORS", "MAITRED_ADMIN_HOSTS", "MAITRED_ADMIN_URL"}
+    assert len(names) == 33
+
+
+def test_the_variable_of_a_secret_is_its_place(load_text: Load) -> None:
+    environ = {"MAITRED_ADMIN_TOKEN": "0123456789abcdef"}
+    token = EnvSecret("MAITRED_ADMIN_TOKEN")
+    assert load(None, ENGINES, environ=environ).admin.token == token
+    over = load_text(MINIMAL + "admin: {listen: '0.0.0.0:9000', token: {file: gone}}", environ=environ)
+    assert over.admin.token == token
+    [error] = errors_of(load, None, ENGINES, environ={"MAITRED_ADMIN_TOKEN": ""})
+    variable = "environment variable MAITRED_ADMIN_TOKEN"
+    assert error.startswith(f"environment MAITRED_ADMIN_TOKEN: {variable} must hold 16 to 4096 printable")
+
+
+def test_the_other_forms_of_endpoints(load_text: Load) -> None:
+    config = load_text(
+        "version: 1\nmodels:\n- {name: a, endpoints: {file: a.yaml}}\n"
+        "- {name: b, endpoints: {dns: 'HTTP://B:80/', ttl: 1m}}\n- {name: c, endpoints: {dns: http://c:8000}}\n"
+    )
+    assert [model.endpoints for model in config.models] == [
+        EndpointsFile(Path("a.yaml")),
+        EndpointsDns("http://b", 60.0),
+        EndpointsDns("http://c:8000", 10.0),
+    ]
+
+
+def test_a_platform_that_waits_as_long_as_we_need_is_long_enough(load_text: Load) -> None:
+    config = load_text(MINIMAL + "drain: {notice: 10s, limit: 20s, grace: 30s}\n")
+    assert config.drain.grace_s == 30.0
 
 
 def test_a_journal_can_be_set_by_the_environment_alone() -> None:

@@ -9,13 +9,15 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct, structs
+from msgspec import structs
 
 from maitred.config import kinds
 from maitred.config.kinds import Address, Kind
 from maitred.config.load import load
+from maitred.config.secret import EnvSecret, FileSecret, Secret
+from maitred.config.setting import Forms, Listed, Shape, fields_of, leaves
 from maitred.config.show import schema, show
-from maitred.config.tree import Config, Listed, Model, fields_of, leaves
+from maitred.config.tree import Admin, Config, Model
 
 TEXT = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20) | st.sampled_from(
     ["null", "1", "true", "a  b: c #d", "'", "-", "12:30", "=", "<<", "x" * 60 + " y" * 60]
@@ -33,6 +35,10 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.SWITCH, st.booleans()),
     (kinds.VERSION, st.just(1)),
     (kinds.ADDRESS, st.builds(Address, HOSTS, PORT)),
+    (kinds.VARIABLE, st.just("TOKEN")),
+    (kinds.HOST, st.sampled_from(["gateway", "cdn.example.com"])),
+    (kinds.ORIGIN, st.sampled_from(["https://chat.example.com", "http://localhost:3000", "https://[::1]:1"])),
+    (kinds.DNS, st.sampled_from(["http://engines", "http://engines.example.com:8000"])),
     (
         kinds.ENDPOINT,
         st.integers(1, 65535).map(lambda port: kinds.parse_endpoint(f"http://127.0.0.1:{port}")),
@@ -40,7 +46,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
 ]
 
 
-def values(kind: Kind | Listed | type[Struct]) -> st.SearchStrategy[Any]:
+def values(kind: Shape) -> st.SearchStrategy[Any]:
     """Any value of a setting of this kind."""
     if isinstance(kind, Kind):
         words = [strategy for known, strategy in LEAVES if known is kind]
@@ -49,6 +55,8 @@ def values(kind: Kind | Listed | type[Struct]) -> st.SearchStrategy[Any]:
         return st.lists(values(kind.item), min_size=kind.length_min, max_size=3, unique=kind.distinct).map(
             tuple
         )
+    if isinstance(kind, Forms):
+        return st.one_of(*(values(shape) for shape in kind.shapes))
     fields = {}
     for field in fields_of(kind):
         some = values(field.setting.kind)
@@ -58,7 +66,10 @@ def values(kind: Kind | Listed | type[Struct]) -> st.SearchStrategy[Any]:
 
 
 def loadable(config: Config) -> Config:
-    """The nearest tree that the loader may give: names differ, and the engines are named in one way."""
+    """The nearest tree that the loader may give: names differ, the engines are named in one way, …"""
+    drain, token = structs.replace(config.drain, grace_s=None), config.admin.token
+    admin = structs.replace(config.admin, token=EnvSecret("TOKEN") if token else None)
+    config = structs.replace(config, drain=drain, admin=admin)
     models = []
     for index, model in enumerate(config.models):
         aliases = tuple(f"{alias}{index}.{place}" for place, alias in enumerate(model.aliases))
@@ -77,7 +88,19 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(config=values(Config).map(loadable))
 def test_what_is_shown_loads_to_an_equal_tree(path: Path, config: Config) -> None:
     path.write_text(show(config), encoding="utf-8")
-    assert load(path, environ={}) == config
+    assert load(path, environ={"TOKEN": "0123456789abcdef"}) == config
+
+
+def test_a_secret_is_shown_by_its_place(tmp_path: Path) -> None:
+    kept = tmp_path / "token"
+    kept.write_text("canary-0123456789")
+    secrets: list[Secret] = [EnvSecret("TOKEN"), FileSecret(kept)]
+    shown = [show(Config(endpoints=("http://h",), admin=Admin(token=secret))) for secret in secrets]
+    assert [yaml.safe_load(text)["admin"]["token"] for text in shown] == [
+        {"env": "TOKEN"},
+        {"file": str(kept)},
+    ]
+    assert "canary" not in "".join(shown)
 
 
 def test_units_are_written_out_and_what_is_unset_is_left_out() -> None:
@@ -92,6 +115,7 @@ def test_units_are_written_out_and_what_is_unset_is_left_out() -> None:
         "body_timeout": "30s",
         "keep_alive": "620s",
         "write_timeout": "1m",
+        "cors": [],
     }
     assert data["models"][0]["queue"] == {"wait": "30s", "requests": 2048, "bytes": "256MiB"}
     assert not data.keys() & {"auth", "endpoints", "journal"}
@@ -119,7 +143,7 @@ def test_the_schema_describes_every_setting() -> None:
     assert body["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert body["required"] == ["version"]
     found = described(body)
-    assert list(found) == [path for path, _ in leaves()]
+    assert list(found) == [path for path, _ in leaves(Config)]
     assert found["http.body_max"] == {
         "type": "string",
         "pattern": "^[0-9]{1,9}(GiB|GB|MiB|MB|KiB|KB|B)$",
@@ -128,5 +152,9 @@ def test_the_schema_describes_every_setting() -> None:
     }
     assert found["models[].queue.requests"]["description"].endswith("Default: 8 x `cap`.")
     assert "default" not in found["models[].queue.requests"]
+    urls, file, dns = found["models[].endpoints"]["anyOf"]
+    assert (urls["type"], urls["minItems"]) == ("array", 1)
+    assert (file["required"], dns["required"]) == (["file"], ["dns"])
+    assert dns["properties"]["ttl"]["default"] == "10s"
     assert body["properties"]["models"]["items"]["required"] == ["name", "endpoints"]
     assert body["properties"]["http"]["description"] == "Limits on what clients send and how they take it."

@@ -9,9 +9,10 @@ import pytest
 
 from maitred.config.load import load
 from maitred.config.raw import ConfigError
+from maitred.config.setting import Forms, Listed, fields_of, leaves
 from maitred.config.show import default_words
-from maitred.config.tree import Config, Model, Queue, Upstream, leaves
-from maitred.core.words import PoolSettings, Settings
+from maitred.config.tree import STEERING_FIELDS, Config, Health, Model, Queue, Upstream
+from maitred.core.words import HealthSettings, PoolSettings, Settings
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -31,9 +32,14 @@ def test_the_core_gets_a_pool_for_each_model() -> None:
     model = Model(
         name="a", endpoints=("http://h",), cap=2, queue=Queue(wait_s=1.0, requests_max=3, bytes_max=4)
     )
-    config = Config(models=(model,), upstream=Upstream(attempts=7))
+    health = Health(failures_max=3, slow_start_s=2.0, quarantine_s=1.0)
+    config = Config(models=(model,), upstream=Upstream(attempts=7), health=health)
     pool = PoolSettings(cap=2, queue_requests_max=3, queue_bytes_max=4, queue_wait_s=1.0)
-    assert config.core_settings() == Settings(pools={"a": pool}, attempts_max=7)
+    assert config.core_settings() == Settings(
+        pools={"a": pool},
+        attempts_max=7,
+        health=HealthSettings(failures_max=3, slow_start_s=2.0, quarantine_s=1.0),
+    )
 
 
 def test_a_model_with_defaults_is_the_core_s_default_pool() -> None:
@@ -43,18 +49,35 @@ def test_a_model_with_defaults_is_the_core_s_default_pool() -> None:
 
 def test_every_setting_is_documented_and_nothing_else() -> None:
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    wanted = [f"| `{path}` | {default_words(field)} | {field.setting.doc} |" for path, field in leaves()]
+    wanted = [
+        f"| `{path}` | {default_words(field)} | {field.setting.doc} |" for path, field in leaves(Config)
+    ]
     assert sorted(rows) == sorted(wanted)
-    assert all(field.setting.doc.endswith(".") for _, field in leaves())
+    assert all(field.setting.doc.endswith(".") for _, field in leaves(Config))
 
 
 def test_the_documented_examples_load(tmp_path: Path) -> None:
     *examples, _ = fences("yaml")
-    assert len(examples) == 3
+    assert len(examples) == 4
     for example in examples:
         path = tmp_path / "maitred.yaml"
         path.write_text(example)
-        load(path, environ={})
+        load(path, environ={"MAITRED_ADMIN_TOKEN": "0123456789abcdef"})
+
+
+def test_what_can_be_written_in_several_forms_is_documented_in_all_of_them() -> None:
+    forms = {path: field.setting for path, field in leaves(Config) if isinstance(field.setting.kind, Forms)}
+    assert forms.keys() == {"admin.token", "models[].endpoints"}
+    for setting in forms.values():
+        assert isinstance(setting.kind, Forms)
+        for shape in setting.kind.shapes:
+            if not isinstance(shape, Listed):
+                for field in fields_of(shape):
+                    assert f"{field.setting.key}: " in setting.doc
+
+
+def test_the_fields_of_trust_are_documented() -> None:
+    assert all(f"`{name}`" in DOCS.read_text() for name in STEERING_FIELDS)
 
 
 def test_the_documented_environment_loads() -> None:

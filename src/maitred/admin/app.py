@@ -1,15 +1,14 @@
-"""The admin port's answers. Reads only, loopback only, and so without a token.
+"""The admin port's answers: what is there, what is wrong, and the few things an operator can do.
 
-Nothing here touches the gateway's state: `endpoints` fetches a snapshot made on the gateway's own loop,
-and `render` reads numbers that may be read from any thread.
+Nothing here touches the gateway's state: what concerns it is asked at the `Desk`, on the gateway's own loop;
+`render` reads numbers that may be read from any thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from ipaddress import ip_address
-from urllib.parse import urlsplit
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,118 +18,199 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
+from maitred.admin.gate import Gate, problem
+from maitred.config.raw import ConfigError
 from maitred.core.words import Endpoint
 from maitred.observe.exposition import CONTENT_TYPE
+from maitred.observe.findings import Finding
+
+T = TypeVar("T")
+
+ANSWER_S = 2.0
+RELOAD_S = 10.0
+"""How long the gateway's loop may take to answer a question, and to load its configuration again."""
 
 PAUSE_S = 0.001
 """Rest between two pieces of metrics: a sleep of zero would take the interpreter back before a stream
 that waits for it has woken up."""
 
 
+class Desk(Protocol):
+    """What the gateway does for an operator. All of it runs on the gateway's loop."""
+
+    async def endpoints(self) -> Iterable[Endpoint]:
+        """All endpoints."""
+
+    async def findings(self) -> Sequence[Finding]:
+        """What is wrong now."""
+
+    async def hold(self, name: str, held: bool) -> bool:
+        """Take an endpoint out or let it in again; False when there is none of this name."""
+
+    async def reload(self) -> list[str]:
+        """Load the configuration again; what of it needs a restart. ConfigError means nothing changed."""
+
+
+Question = Callable[[], Coroutine[Any, Any, T]]
+
+
+class Ask(Protocol):
+    """Has a question answered on the gateway's loop. Raises TimeoutError when that takes too long."""
+
+    async def __call__(self, question: Question[T], limit_s: float) -> T:
+        """The answer; ConfigError passes through."""
+
+
 class EndpointRow(Struct, frozen=True):
-    """One endpoint as the admin API shows it."""
+    """One endpoint as the admin API shows it; None is what nobody knows.
+
+    `running` and `seated` are our own count, `engine_running`, `engine_waiting` and `kv_use` (0 to 1) what
+    its metrics said `observed_age_s` ago.
+    """
 
     name: str
     pool: str
     url: str
     state: str
+    held: bool
+    why: str
     incarnation: int
     engine: str
+    version: str
     model: str
+    adapters: tuple[str, ...]
     context_tokens: int | None
+    kv_tokens: int | None
+    prefix_caching: bool | None
+    slots: int | None
     running: int
     seated: int
-    why: str
+    engine_running: int | None
+    engine_waiting: int | None
+    kv_use: float | None
+    observed_age_s: float | None
 
     @classmethod
-    def of(cls, endpoint: Endpoint) -> EndpointRow:
+    def of(cls, endpoint: Endpoint, now: float) -> EndpointRow:
         """The endpoint as it is now; call it where endpoints change, on the gateway's loop."""
-        facts = endpoint.facts
+        facts, load = endpoint.facts, endpoint.load
         return cls(
             name=endpoint.name,
             pool=endpoint.pool,
             url=endpoint.url,
             state=endpoint.state.label,
+            held=endpoint.held,
+            why=endpoint.why,
             incarnation=endpoint.incarnation,
             engine=facts.engine,
+            version=facts.version,
             model=facts.model,
+            adapters=facts.adapters,
             context_tokens=facts.context_tokens,
+            kv_tokens=facts.kv_tokens,
+            prefix_caching=facts.prefix_caching,
+            slots=facts.slots,
             running=endpoint.running,
             seated=endpoint.seated,
-            why=endpoint.why,
+            engine_running=load.running if load else None,
+            engine_waiting=load.waiting if load else None,
+            kv_use=load.kv_use if load else None,
+            observed_age_s=round(now - endpoint.observed_at, 1) if load else None,
         )
 
 
 def build(
-    render: Callable[[], Iterator[bytes]], endpoints: Callable[[], Awaitable[list[EndpointRow]]]
+    desk: Desk,
+    ask: Ask,
+    render: Callable[[], Iterator[bytes]],
+    clock: Callable[[], float],
+    token: str | None = None,
+    hosts: Collection[str] = (),
 ) -> Starlette:
-    """The application; `endpoints` raises TimeoutError when the gateway does not answer in time."""
-
-    async def livez(_request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
-    async def metrics(_request: Request) -> Response:
-        return StreamingResponse(_unhurried(render()), headers={"content-type": CONTENT_TYPE})
-
-    async def list_endpoints(_request: Request) -> Response:
-        try:
-            rows = await endpoints()
-        except TimeoutError:
-            return problem(503, "gateway_unresponsive", "the gateway's loop does not answer")
-        return Response(msgspec.json.encode(rows), media_type="application/json")
-
+    """The application. `clock` is the gateway's; `token` and `hosts` are those of the gate."""
+    answers = _Answers(desk, ask, render, clock)
     return Starlette(
         routes=[
-            Route("/livez", livez),
-            Route("/metrics", metrics),
-            Route("/admin/v1/endpoints", list_endpoints),
+            Route("/livez", answers.livez),
+            Route("/metrics", answers.metrics),
+            Route("/admin/v1/endpoints", answers.endpoints),
+            Route("/admin/v1/endpoints/{name:path}/drain", answers.drain, methods=["POST"]),
+            Route("/admin/v1/endpoints/{name:path}/undrain", answers.undrain, methods=["POST"]),
+            Route("/admin/v1/findings", answers.findings),
+            Route("/admin/v1/reload", answers.reload, methods=["POST"]),
         ],
-        middleware=[Middleware(LocalHost)],
-        exception_handlers={HTTPException: _refuse},
+        middleware=[Middleware(Gate, token=token, hosts=hosts)],
+        exception_handlers={
+            HTTPException: _refused,
+            TimeoutError: _unresponsive,
+            ConfigError: _misconfigured,
+        },
     )
 
 
-class LocalHost:
-    """Lets in only requests whose Host is this machine's, so that no web page can reach the port by DNS."""
+class _Answers:
+    """One method for each route."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(
+        self, desk: Desk, ask: Ask, render: Callable[[], Iterator[bytes]], clock: Callable[[], float]
+    ) -> None:
+        self._desk = desk
+        self._ask = ask
+        self._render = render
+        self._clock = clock
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on or answer it."""
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        answer = self._app if _is_local(host) else problem(421, "host", "use localhost or 127.0.0.1")
-        await answer(scope, receive, send)
+    async def livez(self, _request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def metrics(self, _request: Request) -> Response:
+        return StreamingResponse(_unhurried(self._render()), headers={"content-type": CONTENT_TYPE})
+
+    async def endpoints(self, _request: Request) -> Response:
+        return _json(await self._ask(self._rows, ANSWER_S))
+
+    async def findings(self, _request: Request) -> Response:
+        return _json(await self._ask(self._desk.findings, ANSWER_S))
+
+    async def drain(self, request: Request) -> Response:
+        return await self._hold(request.path_params["name"], held=True)
+
+    async def undrain(self, request: Request) -> Response:
+        return await self._hold(request.path_params["name"], held=False)
+
+    async def reload(self, _request: Request) -> Response:
+        return _json({"restart_needed": await self._ask(self._desk.reload, RELOAD_S)})
+
+    async def _hold(self, name: str, *, held: bool) -> Response:
+        if await self._ask(lambda: self._desk.hold(name, held), ANSWER_S):
+            return _json({"name": name, "held": held})
+        return problem(404, "endpoint_not_found", f"no endpoint is called {name!r}")
+
+    async def _rows(self) -> list[EndpointRow]:
+        now = self._clock()
+        return [EndpointRow.of(endpoint, now) for endpoint in await self._desk.endpoints()]
 
 
-def problem(status: int, code: str, message: str) -> Response:
-    """An error in the admin API's shape."""
-    body = msgspec.json.encode({"error": {"code": code, "message": message}})
-    return Response(body, status, media_type="application/json")
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a host name or address means this machine."""
-    try:
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False
-
-
-async def _refuse(_request: Request, refusal: Exception) -> Response:
-    """Starlette's own refusals (unknown path, other methods than GET) in the admin API's shape."""
+async def _refused(_request: Request, refusal: Exception) -> Response:
+    """Starlette's own refusals (unknown path, another method) in the admin API's shape."""
     assert isinstance(refusal, HTTPException)  # noqa: S101 - registered for this class only
-    code = refusal.detail.lower().replace(" ", "_")
-    return problem(refusal.status_code, code, refusal.detail)
+    answer = problem(refusal.status_code, refusal.detail.lower().replace(" ", "_"), refusal.detail)
+    answer.headers.update(refusal.headers or {})
+    return answer
+
+
+async def _unresponsive(_request: Request, _error: Exception) -> Response:
+    return problem(503, "gateway_unresponsive", "the gateway's loop does not answer")
+
+
+async def _misconfigured(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ConfigError)  # noqa: S101 - registered for this class only
+    message = "the configuration cannot be used; the one before stays in force"
+    return problem(400, "configuration", message, errors=error.errors)
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 async def _unhurried(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

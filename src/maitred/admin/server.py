@@ -1,7 +1,7 @@
 """The admin port's server: uvicorn in a thread and a loop of its own, so that no reader slows a stream.
 
-The gateway's state belongs to the gateway's loop. What must be read there is sent there as a callback and
-waited for briefly: an admin port that hangs with the gateway would be no help when it matters.
+The gateway's state belongs to the gateway's loop. What concerns it is sent there as a callback and waited for
+briefly: an admin port that hangs with the gateway would be no help when it matters.
 """
 
 from __future__ import annotations
@@ -9,51 +9,53 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
+from typing import TypeVar
 
 import uvicorn
 
-from maitred.admin.app import EndpointRow, build, is_loopback
-from maitred.core.words import Endpoint
+from maitred.admin.app import Desk, Question, build
+from maitred.config.tree import Admin
 
-ANSWER_S = 2.0
-"""How long the gateway's loop may take to answer a question."""
+T = TypeVar("T")
+
 CONNECTIONS_MAX = 64
 STOP_S = 5.0
 
 
 class AdminServer:
-    """Serves the admin port at `host:port` (a loopback address; port 0 takes a free one).
+    """Serves the admin port as `settings` say (port 0 takes a free one).
 
-    `render` gives the metrics and is called in the admin thread. `endpoints` gives the gateway's
-    endpoints and is called on `loop`, the gateway's own.
+    `render` gives the metrics and is called in the admin thread. `desk` is asked on `loop`, the gateway's
+    own; `clock` is the gateway's.
     """
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        settings: Admin,
         *,
         loop: asyncio.AbstractEventLoop,
-        endpoints: Callable[[], Iterable[Endpoint]],
+        desk: Desk,
         render: Callable[[], Iterator[bytes]],
+        clock: Callable[[], float],
     ) -> None:
-        self._host = host
-        self._port = port
+        self._settings = settings
         self._loop = loop
-        self._endpoints = endpoints
+        self._desk = desk
         self._render = render
+        self._clock = clock
         self._server: _Server | None = None
         self._thread: Thread | None = None
 
     def start(self) -> tuple[str, int]:
-        """Listen and serve; the address listened at. Raises OSError when it cannot be had."""
+        """Listen and serve; the address listened at. Raises OSError when that or the token cannot be had."""
+        token = self._token()
         listener = self._listen()
         config = uvicorn.Config(
-            build(self._render, self._rows),
+            build(self._desk, self._ask, self._render, self._clock, token, self._settings.hosts),
             loop="asyncio",
             http="h11",
             ws="none",
@@ -80,30 +82,45 @@ class AdminServer:
             self._server.leave()
             self._thread.join(STOP_S)
 
-    def _listen(self) -> socket.socket:
-        where = f"admin.listen: {self._host}:{self._port}"
-        if not is_loopback(self._host):
-            raise OSError(f"{where} is not a loopback address")
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+    def _token(self) -> str | None:
         try:
-            return socket.create_server((self._host, self._port), family=family)
+            return self._settings.token.reveal(os.environ) if self._settings.token else None
+        except ValueError as error:
+            raise OSError(f"admin.token: {error}") from error
+
+    def _listen(self) -> socket.socket:
+        address = self._settings.listen
+        where = f"admin.listen: {address}"
+        if self._settings.token is None and not address.is_loopback:
+            raise OSError(f"{where} is open to other machines and admin.token is not set")
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            return socket.create_server((address.host, address.port), family=family)
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else error
             raise OSError(f"{where} cannot be had: {why}; choose another with --admin") from error
 
-    async def _rows(self) -> list[EndpointRow]:
-        """The endpoints as the gateway's loop sees them. Raises TimeoutError when it does not answer."""
-        answer: Future[list[EndpointRow]] = Future()
+    async def _ask(self, question: Question[T], limit_s: float) -> T:
+        """The answer of the gateway's loop. Raises TimeoutError when none comes; it is given up then."""
+        answer: Future[T] = Future()
 
-        def look() -> None:
+        def ask() -> None:
             if answer.set_running_or_notify_cancel():  # else nobody waits for it any more
-                answer.set_result([EndpointRow.of(endpoint) for endpoint in self._endpoints()])
+                self._loop.create_task(question()).add_done_callback(tell)
+
+        def tell(asked: asyncio.Task[T]) -> None:
+            if asked.cancelled():
+                answer.set_exception(TimeoutError("the gateway is being stopped"))
+            elif (error := asked.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(asked.result())
 
         try:
-            self._loop.call_soon_threadsafe(look)
+            self._loop.call_soon_threadsafe(ask)
         except RuntimeError as closed:
             raise TimeoutError("the gateway's loop is closed") from closed
-        return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_S)
+        return await asyncio.wait_for(asyncio.wrap_future(answer), limit_s)
 
 
 class _Server(uvicorn.Server):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from maitred import __version__
+from maitred.cli import desk
 
 if TYPE_CHECKING:
     from maitred.config.tree import Config
@@ -66,7 +68,8 @@ def serve(urls: tuple[str, ...], path: Path | None, **flags: str | None) -> None
     """Serve in front of engines that run already.
 
     Give their URLs, or a file with -c; without either ./maitred.yaml is read. Models, context lengths and
-    engine kinds are learned from the engines. SIGTERM and Ctrl-C drain; a second one ends at once.
+    engine kinds are learned from the engines. SIGTERM and Ctrl-C drain; a second one ends at once. SIGHUP
+    reads the configuration again.
 
     \b
       maitred serve http://gpu1:8000 http://gpu2:8000
@@ -78,7 +81,11 @@ def serve(urls: tuple[str, ...], path: Path | None, **flags: str | None) -> None
             raise click.UsageError(WAYS_TO_START)
     from maitred.app.run import run
 
-    _exit_with(run(_load(path, {"endpoints": urls, **flags})))
+    def load() -> Config:
+        return _load(path, {"endpoints": urls, **flags})
+
+    with _config_errors():
+        _exit_with(run(load(), load))
 
 
 @main.command()
@@ -93,9 +100,14 @@ def demo(engines: int, **flags: str | None) -> None:
     from maitred.engines.llamacpp import MissingPart
 
     try:
-        _exit_with(run_demo(lambda urls: _load(None, {"endpoints": urls, **flags}), engines))
+        with _config_errors():
+            _exit_with(run_demo(lambda urls: _load(None, {"endpoints": urls, **flags}), engines))
     except MissingPart as missing:
         raise click.ClickException(str(missing)) from missing
+
+
+for command in (desk.endpoints, desk.findings, desk.reload):
+    main.add_command(command)
 
 
 @main.group()
@@ -113,7 +125,8 @@ def show(path: Path | None, urls: tuple[str, ...]) -> None:
     default = Path("maitred.yaml")
     if path is None and not urls and default.exists():
         path = default
-    click.echo(show_config(_load(path, {"endpoints": urls})), nl=False)
+    with _config_errors():
+        click.echo(show_config(_load(path, {"endpoints": urls})), nl=False)
 
 
 @config.command()
@@ -160,12 +173,20 @@ def llamacpp(host: str, port: int, model: Path, alias: str, slots: int, context:
 
 
 def _load(path: Path | None, overrides: Options) -> Config:
+    """Raises ConfigError."""
     from maitred.config.load import load
+
+    named = {name.replace("__", "."): value for name, value in overrides.items()}
+    return load(path, named, labels=LABELS)
+
+
+@contextmanager
+def _config_errors() -> Iterator[None]:
+    """Exit 2 with one line for each thing that is wrong in the configuration."""
     from maitred.config.raw import ConfigError
 
     try:
-        named = {name.replace("__", "."): value for name, value in overrides.items()}
-        return load(path, named, labels=LABELS)
+        yield
     except ConfigError as error:
         click.echo(str(error), err=True)
         sys.exit(2)

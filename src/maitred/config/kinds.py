@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -28,8 +29,15 @@ from maitred.config.units import (
 )
 
 PORTS = {"http": 80, "https": 443}
+ENGINE = "http://127.0.0.1:8001"
+DNS_NAME = "http://qwen3.example.com:8000"
+ORIGIN_NAME = "https://chat.example.com"
 
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
+# A last label that is a number makes an address of it, in whatever notation.
+_NUMERIC = re.compile(r"(^|\.)(0x[0-9a-f]*|[0-9]+)$")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 class Address(Struct, frozen=True):
@@ -73,15 +81,15 @@ def parse_address(text: str) -> Address:
     return Address(host.strip("[]"), int(port))
 
 
-def parse_endpoint(text: str) -> str:
-    """An engine's URL, normalised: lower case, no trailing slash, no port where it is the scheme's own."""
+def parse_endpoint(text: str, example: str = ENGINE) -> str:
+    """A server's URL, normalised: lower case, no trailing slash, no port where it is the scheme's own."""
     scheme, separator, rest = text.partition("://")
     # Credentials may hide in a wrong URL, and error messages end up in logs.
     masked = f"{scheme}://…" if separator else "…"
     shown = quote(masked if re.search("[@?#]", text) else text)
     scheme, (place, _, path) = scheme.lower(), rest.partition("/")
     if not separator:
-        raise ValueError(f"{shown}: scheme must be http or https; write such as {ENGINE}")
+        raise ValueError(f"{shown}: scheme must be http or https; write such as {example}")
     if scheme not in PORTS:
         raise ValueError(f"{shown}: scheme must be http or https")
     if re.search("[@?#]", rest):
@@ -91,11 +99,42 @@ def parse_endpoint(text: str) -> str:
     try:
         address = parse_address(place if re.search(":[0-9]+$", place) else f"{place}:{PORTS[scheme]}")
     except ValueError as error:
-        raise ValueError(f"{shown}: host or port is wrong; write such as {ENGINE}") from error
+        raise ValueError(f"{shown}: host or port is wrong; write such as {example}") from error
     if not address.port:
         raise ValueError(f"{shown}: port must be 1 to 65535")
     port = "" if address.port == PORTS[scheme] else f":{address.port}"
     return f"{scheme}://{_bracketed(address.host.lower())}{port}"
+
+
+def parse_dns(text: str) -> str:
+    """The URL of servers whose addresses DNS tells: http, and a name."""
+    url = parse_endpoint(text, DNS_NAME)
+    parts = urlsplit(url)
+    if parts.scheme != "http":
+        raise ValueError(
+            f"{quote(url)}: scheme must be http, because certificates name hosts and DNS gives addresses; "
+            "list https endpoints by name"
+        )
+    if ":" in (host := parts.hostname or "") or _NUMERIC.search(host):
+        raise ValueError(f"{quote(url)}: must be a name; write a list of addresses instead")
+    return url
+
+
+def parse_origin(text: str) -> str:
+    """A web page's origin as browsers send it: scheme, host, and the port unless it is the scheme's own."""
+    if text == "*":
+        raise ValueError(f"'*' would let every web page in; write each origin, such as {ORIGIN_NAME}")
+    return parse_endpoint(text, ORIGIN_NAME)
+
+
+def parse_host(text: str) -> str:
+    """A host's name in lower case, without port or wildcard; an address is none."""
+    name = text.lower()
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise ValueError(f"{quote(text)} is no host name; write one such as cdn.example.com")
+    if _NUMERIC.search(name):
+        raise ValueError(f"{quote(text)} is an address; write a host name such as cdn.example.com")
+    return name
 
 
 def choice(*words: str) -> Kind:
@@ -114,10 +153,12 @@ def _bracketed(host: str) -> str:
 
 
 def _is_host(host: str) -> bool:
-    if not _HOST.fullmatch(host):
-        return False
+    return bool(_HOST.fullmatch(host)) and (not host.startswith("[") or _is_ip(host[1:-1]))
+
+
+def _is_ip(host: str) -> bool:
     try:
-        return not host.startswith("[") or bool(ip_address(host[1:-1]))
+        return bool(ip_address(host))
     except ValueError:
         return False
 
@@ -138,6 +179,15 @@ def _parse_text(text: str) -> str:
     return text
 
 
+def _parse_variable(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError(
+            "what is written here is no name of a variable (letters, digits and _); "
+            "it is not repeated in case it is a secret"
+        )
+    return text
+
+
 def _parse_switch(text: str) -> bool:
     if text not in {"true", "false"}:
         raise ValueError(f"{quote(text)} is not known; write true or false")
@@ -154,8 +204,6 @@ def _unit_pattern(units: dict[str, int]) -> str:
     return f"^[0-9]{{1,{DIGITS_MAX}}}({'|'.join(unit for unit in units if unit)})$"
 
 
-ENGINE = "http://127.0.0.1:8001"
-
 _DURATION = {"type": "string", "pattern": _unit_pattern(DURATION_MS)}
 _SIZE = {"type": "string", "pattern": _unit_pattern(SIZE_BYTES)}
 _COUNT = {"type": ["integer", "string"], "minimum": 1, "pattern": _unit_pattern(COUNT)}
@@ -170,4 +218,10 @@ FILE = Kind(lambda text: Path(_parse_text(text)), str, _TEXT, "maitred.journal")
 SWITCH = Kind(_parse_switch, bool, {"type": "boolean"}, "true")
 VERSION = Kind(_parse_version, int, {"type": "integer", "enum": [1]}, "1")
 ADDRESS = Kind(parse_address, str, {"type": "string", "pattern": ":[0-9]{1,5}$"}, "127.0.0.1:8000")
+DNS = Kind(parse_dns, str, {"type": "string", "format": "uri", "pattern": "^http://"}, DNS_NAME)
+ORIGIN = Kind(parse_origin, str, {"type": "string", "pattern": "^https?://"}, ORIGIN_NAME)
+HOST = Kind(parse_host, str, {"type": "string", "pattern": f"^({_NAME.pattern})$"}, "cdn.example.com")
+VARIABLE = Kind(
+    _parse_variable, str, {"type": "string", "pattern": f"^{_VARIABLE.pattern}$"}, "MAITRED_ADMIN_TOKEN"
+)
 ENDPOINT = Kind(parse_endpoint, str, {"type": "string", "format": "uri", "pattern": "^https?://"}, ENGINE)

@@ -60,6 +60,8 @@ class Raw(Struct):
         elif isinstance(value, list | tuple):
             items = [Raw(f"{where}[{index}]", str(item)) for index, item in enumerate(value)]
             self.value[section] = Raw(where, items)
+        elif isinstance(value, dict):
+            self.value[section] = Raw(where, {key: Raw(where, str(item)) for key, item in value.items()})
         else:
             self.value[section] = Raw(where, str(value).lower() if isinstance(value, bool) else str(value))
 

@@ -9,7 +9,8 @@ import yaml
 from msgspec import Struct
 
 from maitred.config.kinds import Kind
-from maitred.config.tree import Config, Field, Listed, fields_of
+from maitred.config.setting import Field, Forms, Listed, Shape, fields_of
+from maitred.config.tree import Config
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -39,19 +40,21 @@ def default_words(field: Field) -> str:
     return "`" + json.dumps(_write(field.setting.kind, field.default)).strip('"') + "`"
 
 
-def _write(kind: Kind | Listed | type[Struct], value: Any) -> Any:
+def _write(kind: Shape, value: Any) -> Any:
     """The value as the plain data that YAML and JSON know."""
     if isinstance(kind, Kind):
         return kind.write(value)
     if isinstance(kind, Listed):
         return [_write(kind.item, item) for item in value]
+    if isinstance(kind, Forms):
+        return _write(type(value) if isinstance(value, Struct) else kind.shapes[0], value)
     values = ((field, getattr(value, field.name)) for field in fields_of(kind))
     return {
         field.setting.key: _write(field.setting.kind, value) for field, value in values if value is not None
     }
 
 
-def _describe(kind: Kind | Listed | type[Struct]) -> dict[str, Any]:
+def _describe(kind: Shape) -> dict[str, Any]:
     """The schema of any value of this kind."""
     if isinstance(kind, Kind):
         return kind.schema
@@ -62,6 +65,8 @@ def _describe(kind: Kind | Listed | type[Struct]) -> dict[str, Any]:
             "minItems": kind.length_min,
             "uniqueItems": kind.distinct,
         }
+    if isinstance(kind, Forms):
+        return {"anyOf": [_describe(shape) for shape in kind.shapes]}
     return _describe_section(kind)
 
 

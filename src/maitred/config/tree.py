@@ -1,61 +1,64 @@
 """The settings, each written down once: its name in the file, its kind, its default and what it means.
 
 The loader, `config show`, the JSON Schema, the environment's names and the test of the documentation are
-all derived from these classes. Values are in base units: `_s` is float seconds, `_bytes` is int bytes.
+all derived from these classes (`setting.py` says how). Values are in base units: `_s` is float seconds,
+`_bytes` is int bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct, structs
 
 from maitred.config.kinds import (
     ADDRESS,
+    DNS,
     ENDPOINT,
     FILE,
     GRACE,
+    HOST,
     NUMBER,
+    ORIGIN,
     SIZE,
     SWITCH,
     TEXT,
     TIMEOUT,
     VERSION,
     Address,
-    Kind,
     choice,
 )
-from maitred.core.words import PoolSettings, Settings
+from maitred.config.secret import SECRET, Secret
+from maitred.config.setting import Forms, Listed, Setting
+from maitred.core.words import HealthSettings, PoolSettings, Settings
 
 QUEUE_PER_PLACE = 8
 """Requests that may wait for each one that may run, where `queue.requests` is not set."""
 
+STEERING_FIELDS = (
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "bootstrap_pair_key",
+    "priority",
+    "cache_salt",
+    "extra_key",
+    "request_id",
+    "rid",
+    "chat_template",
+    "vllm_xargs",
+    "data_parallel_rank",
+    "routed_dp_rank",
+    "disagg_prefill_dp_rank",
+)
+"""Members of a request by which a client could steer the engine, and so other people's requests."""
+
 _POOL = PoolSettings()
+_HEALTH = HealthSettings()
 _MIB = 1024 * 1024
-
-
-class Listed(Struct, frozen=True):
-    """A list of at least `length_min` values. `distinct`: none may be there twice."""
-
-    item: Kind | type[Struct]
-    length_min: int = 0
-    distinct: bool = False
-
-
-class Setting(Struct, frozen=True):
-    """What a field is in the file.
-
-    `doc` says what it means; a section may leave that to its class. `derived` says what the default follows
-    from, or means, where it is no constant.
-    """
-
-    key: str
-    kind: Kind | Listed | type[Struct]
-    doc: str = ""
-    derived: str = ""
 
 
 class Listen(Struct, frozen=True):
@@ -70,8 +73,29 @@ class Admin(Struct, frozen=True):
     """Where the operator looks."""
 
     listen: Annotated[
-        Address, Setting("listen", ADDRESS, "Address of metrics and status. Loopback only.")
+        Address,
+        Setting(
+            "listen", ADDRESS, "Address of metrics and status. Beyond loopback `admin.token` must be set."
+        ),
     ] = Address("127.0.0.1", 9000)
+    token: Annotated[
+        Secret | None,
+        Setting(
+            "token",
+            SECRET,
+            "What callers of the admin port must know, as `{env: NAME}` or `{file: PATH}`; "
+            "without it nothing can be changed there.",
+            "not set",
+        ),
+    ] = None
+    hosts: Annotated[
+        tuple[str, ...],
+        Setting(
+            "hosts",
+            Listed(HOST),
+            "Names the admin port is reached by, besides addresses, `localhost` and this machine's own name.",
+        ),
+    ] = ()
 
 
 class Queue(Struct, frozen=True):
@@ -101,16 +125,33 @@ class Slo(Struct, frozen=True):
     ] = None
 
 
+class EndpointsFile(Struct, frozen=True):
+    """Endpoints kept in a file, which is watched."""
+
+    file: Annotated[Path, Setting("file", FILE, "A list of URLs.")]
+
+
+class EndpointsDns(Struct, frozen=True):
+    """Endpoints at all the addresses that DNS has for a name. `dns` is a URL with the name."""
+
+    dns: Annotated[str, Setting("dns", DNS, "The name and port, as a URL.")]
+    ttl_s: Annotated[float, Setting("ttl", TIMEOUT, "How long the addresses are good for.")] = 10.0
+
+
 class Model(Struct, frozen=True):
     """One model and the engines that serve it. `served_as` and `queue.requests_max` are always filled in."""
 
     name: Annotated[str, Setting("name", TEXT, "The name clients say; unique over names and aliases.")]
     endpoints: Annotated[
-        tuple[str, ...],
+        tuple[str, ...] | EndpointsFile | EndpointsDns,
         Setting(
             "endpoints",
-            Listed(ENDPOINT, length_min=1, distinct=True),
-            "URLs of its engines: scheme, host and port, nothing else.",
+            Forms(
+                (Listed(ENDPOINT, length_min=1, distinct=True), EndpointsFile, EndpointsDns),
+                "a list of URLs, {file: PATH} or {dns: http://name:port}",
+            ),
+            "URLs of its engines: scheme, host and port, nothing else. Or `{file: PATH}`, a watched file; or "
+            "`{dns: URL, ttl: 10s}`, all addresses of a name.",
         ),
     ]
     aliases: Annotated[tuple[str, ...], Setting("aliases", Listed(TEXT), "Other names clients may say.")] = ()
@@ -154,6 +195,36 @@ class Http(Struct, frozen=True):
         float,
         Setting("write_timeout", TIMEOUT, "Longest time a client may take no byte while bytes wait for it."),
     ] = 60.0
+    cors: Annotated[
+        tuple[str, ...],
+        Setting("cors", Listed(ORIGIN), "Origins of web pages that may call the API from a browser."),
+    ] = ()
+
+
+class Trust(Struct, frozen=True):
+    """What clients may set although it steers the engine."""
+
+    fields: Annotated[
+        tuple[str, ...],
+        Setting(
+            "fields",
+            Listed(choice(*STEERING_FIELDS)),
+            "Members of a request that are let through although a client can steer the engine by them.",
+        ),
+    ] = ()
+
+
+class Media(Struct, frozen=True):
+    """What engines may fetch for a client."""
+
+    domains: Annotated[
+        tuple[str, ...],
+        Setting(
+            "domains",
+            Listed(HOST),
+            "Hosts from which engines may fetch images and the like; each with all names below it.",
+        ),
+    ] = ()
 
 
 class Upstream(Struct, frozen=True):
@@ -195,6 +266,36 @@ class Upstream(Struct, frozen=True):
     ] = 64 * 1024
 
 
+class Health(Struct, frozen=True):
+    """When an engine gets no more work, and how it comes back."""
+
+    failures_max: Annotated[
+        int, Setting("failures", NUMBER, "Failures in a row, each its own fault, that eject an endpoint.")
+    ] = _HEALTH.failures_max
+    slow_start_s: Annotated[
+        float, Setting("slow_start", GRACE, "How long a returned endpoint takes to come to its full share.")
+    ] = _HEALTH.slow_start_s
+    generate: Annotated[
+        bool, Setting("generate", SWITCH, "Whether an engine must generate a token before it is given work.")
+    ] = True
+    probe_timeout_s: Annotated[float, Setting("probe_timeout", TIMEOUT, "Longest wait for that token.")] = (
+        30.0
+    )
+    quarantine_s: Annotated[
+        float,
+        Setting(
+            "quarantine", GRACE, "How long a request is refused that was running when engines died twice."
+        ),
+    ] = _HEALTH.quarantine_s
+
+
+class Scrape(Struct, frozen=True):
+    """How the engines' own metrics are read."""
+
+    period_s: Annotated[float, Setting("period", TIMEOUT, "Time from one reading to the next.")] = 5.0
+    timeout_s: Annotated[float, Setting("timeout", TIMEOUT, "Longest wait for one reading.")] = 2.0
+
+
 class Drain(Struct, frozen=True):
     """What happens after SIGTERM."""
 
@@ -209,6 +310,15 @@ class Drain(Struct, frozen=True):
     limit_s: Annotated[
         float, Setting("limit", GRACE, "How long answers still running after that may take.")
     ] = 120.0
+    grace_s: Annotated[
+        float | None,
+        Setting(
+            "grace",
+            TIMEOUT,
+            "How long the platform waits before it kills the process; `notice` and `limit` must fit into it.",
+            "unknown",
+        ),
+    ] = None
 
 
 class Log(Struct, frozen=True):
@@ -255,7 +365,11 @@ class Config(Struct, frozen=True):
         tuple[Model, ...], Setting("models", Listed(Model), "The models served; instead of `endpoints`.")
     ] = ()
     http: Annotated[Http, Setting("http", Http)] = Http()
+    trust: Annotated[Trust, Setting("trust", Trust)] = Trust()
+    media: Annotated[Media, Setting("media", Media)] = Media()
     upstream: Annotated[Upstream, Setting("upstream", Upstream)] = Upstream()
+    health: Annotated[Health, Setting("health", Health)] = Health()
+    scrape: Annotated[Scrape, Setting("scrape", Scrape)] = Scrape()
     drain: Annotated[Drain, Setting("drain", Drain)] = Drain()
     log: Annotated[Log, Setting("log", Log)] = Log()
     journal: Annotated[Journal | None, Setting("journal", Journal, derived="off")] = None
@@ -271,36 +385,9 @@ class Config(Struct, frozen=True):
             )
             for model in self.models
         }
-        return Settings(pools=pools, attempts_max=self.upstream.attempts)
-
-
-class Field(Struct, frozen=True):
-    """One field of a section: its name in Python, what it is in the file, and its default."""
-
-    name: str
-    setting: Setting
-    required: bool
-    default: Any
-
-
-@cache
-def fields_of(section: type[Struct]) -> tuple[Field, ...]:
-    """The settings of one section, in the order of the file."""
-    return tuple(
-        Field(
-            field.name, field.type.__metadata__[0], field.required, None if field.required else field.default
+        health = HealthSettings(
+            failures_max=self.health.failures_max,
+            slow_start_s=self.health.slow_start_s,
+            quarantine_s=self.health.quarantine_s,
         )
-        for field in structs.fields(section)
-    )
-
-
-def leaves(section: type[Struct] = Config, at: str = "") -> Iterator[tuple[str, Field]]:
-    """Every setting that holds a value, by its path: `listen.data`, `models[].queue.wait`."""
-    for field in fields_of(section):
-        kind, path = field.setting.kind, at + field.setting.key
-        if isinstance(kind, Listed) and not isinstance(kind.item, Kind):
-            yield from leaves(kind.item, f"{path}[].")
-        elif isinstance(kind, Kind | Listed):
-            yield path, field
-        else:
-            yield from leaves(kind, f"{path}.")
+        return Settings(pools=pools, attempts_max=self.upstream.attempts, health=health)

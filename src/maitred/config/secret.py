@@ -1,0 +1,63 @@
+"""Secrets: the configuration says where one is kept, never what it is.
+
+So a configuration can be shown, committed and mailed. Whoever needs the secret reveals it; the loader does
+so once, so that a start without it fails at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Struct
+
+from maitred.config.kinds import FILE, VARIABLE
+from maitred.config.setting import Forms, Setting
+
+LENGTH_MIN, LENGTH_MAX = 16, 4096
+
+
+class EnvSecret(Struct, frozen=True):
+    """A secret in an environment variable."""
+
+    env: Annotated[str, Setting("env", VARIABLE, "The environment variable that holds it.")]
+
+    def reveal(self, environ: Mapping[str, str]) -> str:
+        """The secret; ValueError says what is missing, and never what is there."""
+        place = f"environment variable {self.env}"
+        if self.env not in environ:
+            raise ValueError(f"{place} is not set")
+        return _checked(environ[self.env], place)
+
+
+class FileSecret(Struct, frozen=True):
+    """A secret in a file, with or without a newline at its end."""
+
+    file: Annotated[Path, Setting("file", FILE, "The file that holds it.")]
+
+    def reveal(self, _environ: Mapping[str, str]) -> str:
+        """The secret; ValueError says what is missing, and never what is there."""
+        try:
+            with self.file.open("rb") as file:
+                content = file.read(LENGTH_MAX + 3)
+        except OSError as error:
+            raise ValueError(f"{self.file}: {error.strerror}") from error
+        return _checked(content.decode("latin-1"), str(self.file))
+
+
+Secret = EnvSecret | FileSecret
+
+SECRET = Forms(
+    (EnvSecret, FileSecret), "{env: NAME} or {file: PATH}; the secret itself is never written here"
+)
+
+
+def _checked(text: str, place: str) -> str:
+    secret = text.removesuffix("\n").removesuffix("\r")
+    fits = LENGTH_MIN <= len(secret) <= LENGTH_MAX
+    if not fits or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise ValueError(
+            f"{place} must hold {LENGTH_MIN} to {LENGTH_MAX} printable ASCII characters without spaces"
+        )
+    return secret

@@ -1,0 +1,81 @@
+"""How a setting is declared: a field of a section carries what it is in the file.
+
+Everything else (loader, `config show`, JSON Schema, environment's names, what a reload changes) walks these
+declarations, so that a setting is written down once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from msgspec import Struct, structs
+
+from maitred.config.kinds import Kind
+
+
+class Listed(Struct, frozen=True):
+    """A list of at least `length_min` values. `distinct`: they are URLs, and no place may be there twice."""
+
+    item: Kind | type[Struct]
+    length_min: int = 0
+    distinct: bool = False
+
+
+class Forms(Struct, frozen=True):
+    """A value that can be written in several shapes: a list, or sections known by their first key.
+
+    `words` say what to write, for errors.
+    """
+
+    shapes: tuple[Listed | type[Struct], ...]
+    words: str
+
+
+Shape = Kind | Listed | Forms | type[Struct]
+
+
+class Setting(Struct, frozen=True):
+    """What a field is in the file.
+
+    `doc` says what it means; a section may leave that to its class. `derived` says what the default follows
+    from, or means, where it is no constant.
+    """
+
+    key: str
+    kind: Shape
+    doc: str = ""
+    derived: str = ""
+
+
+class Field(Struct, frozen=True):
+    """One field of a section: its name in Python, what it is in the file, and its default."""
+
+    name: str
+    setting: Setting
+    required: bool
+    default: Any
+
+
+@cache
+def fields_of(section: type[Struct]) -> tuple[Field, ...]:
+    """The settings of one section, in the order of the file."""
+    return tuple(
+        Field(
+            field.name, field.type.__metadata__[0], field.required, None if field.required else field.default
+        )
+        for field in structs.fields(section)
+    )
+
+
+def leaves(section: type[Struct], at: str = "") -> Iterator[tuple[str, Field]]:
+    """Every setting that holds a value, by its path: `listen.data`, `models[].queue.wait`."""
+    for field in fields_of(section):
+        kind, path = field.setting.kind, at + field.setting.key
+        if isinstance(kind, Listed) and not isinstance(kind.item, Kind):
+            yield from leaves(kind.item, f"{path}[].")
+        elif isinstance(kind, Kind | Listed | Forms):
+            yield path, field
+        else:
+            yield from leaves(kind, f"{path}.")
