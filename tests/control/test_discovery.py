@@ -1,4 +1,4 @@
-"""Discovery: engines asked each second until they answer, in virtual time against scripted engines."""
+"""Discovery: engines asked until they are ready, and doubted later, in virtual time on scripted engines."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from maitred.config.load import load
-from maitred.config.tree import Config, Model
-from maitred.control.discovery import Discovery
+from maitred.config.tree import Config, EndpointsFile, Health, Model
+from maitred.control.discovery import REFRESH_S, SILENT_S, Discovery
 from maitred.control.models import Models, Route
 from maitred.core.gateway import Gateway
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Abilities, Api, Change, EndpointState, Failure, Identity, Request
+from maitred.core.words import (
+    Abilities,
+    Api,
+    Change,
+    EndpointState,
+    Failure,
+    Go,
+    Identity,
+    Leg,
+    Request,
+)
 from maitred.net import virtual
-from maitred.net.client import Patience
+from maitred.net.client import AnswerHead, Patience
 from maitred.net.memory import MemoryNetwork
 from maitred.net.pool import Pool
 from maitred.net.sweep import Sweep
+from maitred.observe.findings import Findings
 
 PROBING, READY, EJECTED, _, GONE = EndpointState
 
@@ -33,20 +45,31 @@ def card(name: str, **more: object) -> dict[str, object]:
 
 
 class Engine(asyncio.Protocol):
-    """Answers every request with its list of models, and counts the questions."""
+    """Answers with its list of models, and makes a token when it is asked to, unless it is stuck."""
 
-    def __init__(self, status: int, models: list[dict[str, object]], asked: list[float]) -> None:
-        self.status, self.models, self.asked = status, models, asked
+    def __init__(self, town: Town, port: int, status: int) -> None:
+        self.town, self.port, self.status = town, port, status
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
 
     def data_received(self, data: bytes) -> None:
-        assert data.startswith(b"GET /v1/models HTTP/1.1\r\n")
-        self.asked.append(asyncio.get_running_loop().time())
-        body = json.dumps({"object": "list", "data": self.models}).encode()
-        head = f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(body)}\r\n\r\n"
-        self.transport.write(head.encode() + body)
+        method, path = data.decode().split(" ")[:2]
+        town = self.town
+        if method == "POST":
+            town.tokens.append((self.port, json.loads(data.partition(b"\r\n\r\n")[2])["model"]))
+            if self.port not in town.stuck:
+                self.answer(200, {"choices": []})
+        elif path == "/v1/models":
+            town.asked.append(asyncio.get_running_loop().time())
+            self.answer(self.status, {"object": "list", "data": town.served[self.port]})
+        else:
+            self.answer(404, {})
+
+    def answer(self, status: int, body: dict[str, object]) -> None:
+        encoded = json.dumps(body).encode()
+        head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(encoded)}\r\n\r\n"
+        self.transport.write(head.encode() + encoded)
 
 
 class Town:
@@ -57,28 +80,48 @@ class Town:
         self.network = MemoryNetwork()
         self.gateway = Gateway(config.core_settings(), Abilities(), Random(1))
         self.models = Models()
+        self.findings = Findings()
         self.asked: list[float] = []
+        self.tokens: list[tuple[int, str]] = []
+        self.stuck: set[int] = set()
+        self.served: dict[int, list[dict[str, object]]] = {}
         self.listeners: dict[int, Any] = {}
         sweep = Sweep(loop.time)
         sweep.start()
         self.pool = Pool(self.network, sweep, Patience())
-        self.discovery = Discovery(config, self.models, self.gateway.table, self.pool, self.update)
+        table = self.gateway.table
+        self.discovery = Discovery(config, self.models, table, self.pool, self.update, self.findings)
         self.tasks = [asyncio.create_task(self.discovery.run())]
 
     def update(self, change: Change) -> None:
         self.gateway.update(change, asyncio.get_running_loop().time())
 
     async def open(self, port: int, *models: dict[str, object], status: int = 200) -> None:
-        def engine() -> Engine:
-            return Engine(status, list(models), self.asked)
-
-        self.listeners[port] = await self.network.listen(engine, "127.0.0.1", port)
+        self.served[port] = list(models)
+        self.listeners[port] = await self.network.listen(
+            lambda: Engine(self, port, status), "127.0.0.1", port
+        )
 
     def close(self, port: int) -> None:
         self.listeners.pop(port).close()
 
+    def seat(self, pool: str) -> Leg:
+        """One request, seated."""
+        now = asyncio.get_running_loop().time()
+        self.gateway.accept(Request("r", Api.CHAT, pool, pool), Identity(), now)
+        (effect,) = self.gateway.release(now)
+        assert isinstance(effect, Go)
+        return effect.legs[0]
+
+    def fail(self, pool: str, kind: FailureKind) -> None:
+        self.gateway.fail(self.seat(pool), Failure(kind), asyncio.get_running_loop().time())
+
     def states(self) -> dict[str, EndpointState]:
         return {name: endpoint.state for name, endpoint in self.gateway.table.by_name.items()}
+
+    def wrong(self) -> dict[str, str]:
+        """The findings: where and what."""
+        return {finding.where: finding.what for finding in self.findings.current()}
 
 
 @asynccontextmanager
@@ -135,7 +178,7 @@ async def test_a_configured_model_is_ready_where_it_is_served(it: Town) -> None:
 async def test_models_are_learned_from_addresses(it: Town) -> None:
     assert not it.models.known
     await it.open(1, card("a"))
-    await it.open(2, card("a"), card("b"), card("lora", parent="a"))
+    await it.open(2, card("a"), card("b"))
     await asyncio.sleep(0.5)
     assert it.states() == {"a/127.0.0.1:1": READY, "a/127.0.0.1:2": READY, "b/127.0.0.1:2": READY}
     assert [name for name, _ in it.models.entries()] == ["a", "b"]
@@ -145,26 +188,26 @@ async def test_models_are_learned_from_addresses(it: Town) -> None:
 
 
 @in_town(named("q", 1))
-async def test_an_engine_is_asked_each_second_until_it_answers_and_then_left_in_peace(it: Town) -> None:
+async def test_an_engine_is_asked_each_second_until_it_answers_and_then_rarely(it: Town) -> None:
     await it.open(1, status=503)
     await asyncio.sleep(3.5)
     assert len(it.asked) == 4
     assert it.gateway.table.by_name["q/127.0.0.1:1"].why == "answers GET /v1/models with 503"
     it.close(1)
     await it.open(1, card("q"))
-    await asyncio.sleep(10)
+    await asyncio.sleep(9)
     assert it.states() == {"q/127.0.0.1:1": READY}
     assert len(it.asked) == 5
+    await asyncio.sleep(2 * REFRESH_S)
+    assert len(it.asked) == 7
+    assert it.tokens == [(1, "q")]
 
 
 @in_town(named("q", 1))
 async def test_it_is_asked_again_after_a_connect_failure(it: Town) -> None:
     await it.open(1, card("q"))
     await asyncio.sleep(0.5)
-    it.gateway.accept(Request("r", Api.CHAT, "q", "q"), Identity(), 0.0)
-    (effect,) = it.gateway.release(0.0)
-    (leg,) = effect.legs  # type: ignore[union-attr]
-    it.gateway.fail(leg, Failure(FailureKind.CONNECT), 0.0)
+    it.fail("q", FailureKind.CONNECT)
     assert it.states() == {"q/127.0.0.1:1": EJECTED}
     await asyncio.sleep(1)
     assert it.states() == {"q/127.0.0.1:1": READY}
@@ -176,9 +219,7 @@ async def test_an_engine_that_comes_back_with_another_model_moves(it: Town) -> N
     await it.open(1, card("a"))
     await asyncio.sleep(0.5)
     (endpoint,) = it.gateway.table.by_name.values()
-    it.gateway.accept(Request("r", Api.CHAT, "a", "a"), Identity(), 0.0)
-    (effect,) = it.gateway.release(0.0)
-    it.gateway.fail(effect.legs[0], Failure(FailureKind.CONNECT), 0.0)  # type: ignore[union-attr]
+    it.fail("a", FailureKind.CONNECT)
     it.close(1)
     await it.open(1, card("b"))
     await asyncio.sleep(1)
@@ -206,41 +247,211 @@ def test_a_complaint_is_logged_once_and_not_at_the_first_try(
             assert caplog.messages == []
             await asyncio.sleep(5)
             assert len(caplog.messages) == 1
-            assert "http://127.0.0.1:1 does not answer" in caplog.messages[0]
+            assert "http://127.0.0.1:1: does not answer" in caplog.messages[0]
             await it.open(1, card("q"))
             await asyncio.sleep(1)
             assert it.gateway.table.by_name["q/127.0.0.1:1"].state is READY
+            assert it.wrong() == {}
             assert len(caplog.messages) == 1
 
-    with caplog.at_level(logging.WARNING, "maitred.discovery"):
+    with caplog.at_level(logging.WARNING, "maitred.finding"):
         virtual.run(main())
 
 
-@pytest.mark.parametrize("names", [("a", "b", "c"), ("b", "c", "a")])
-def test_a_complaint_about_one_of_several_pools_at_an_address_is_logged_once(
-    names: tuple[str, ...], caplog: pytest.LogCaptureFixture
-) -> None:
+@in_town(Config(models=tuple(Model(name=name, endpoints=("http://127.0.0.1:1",)) for name in "abc")))
+async def test_each_pool_at_an_address_has_its_own_complaint(it: Town) -> None:
+    await asyncio.sleep(5)
+    assert list(it.wrong()) == ["http://127.0.0.1:1"]
+    await it.open(1, card("a"))
+    await asyncio.sleep(5)
+    assert it.wrong() == {
+        "b/127.0.0.1:1": "serves 'a', not 'b'",
+        "c/127.0.0.1:1": "serves 'a', not 'c'",
+    }
+    it.served[1] = [card("a"), card("b"), card("c")]
+    await asyncio.sleep(5)
+    assert it.wrong() == {}
+
+
+# -- readiness and health ---------------------------------------------------------------------------
+
+
+@in_town(named("q", 1))
+async def test_listing_a_model_is_not_being_ready_but_making_a_token_is(it: Town) -> None:
+    it.stuck.add(1)
+    await it.open(1, card("q"))
+    await asyncio.sleep(100)
+    assert it.states() == {"q/127.0.0.1:1": PROBING}
+    assert "no answer in 30 s" in it.wrong()["http://127.0.0.1:1"]
+    it.stuck.clear()
+    await asyncio.sleep(35)
+    assert it.states() == {"q/127.0.0.1:1": READY}
+
+
+@in_town(
+    Config(
+        models=(Model(name="q", endpoints=("http://127.0.0.1:1",)),),
+        health=Health(generate=False),
+    )
+)
+async def test_no_token_is_asked_for_where_none_is_wanted(it: Town) -> None:
+    await it.open(1, card("q"))
+    await asyncio.sleep(0.5)
+    assert it.states() == {"q/127.0.0.1:1": READY}
+    assert it.tokens == []
+
+
+@in_town(named("q", 1))
+async def test_one_that_keeps_falling_is_asked_less_often(it: Town) -> None:
+    await it.open(1, card("q"))
+    await asyncio.sleep(0.5)
+    it.gateway.table.by_name["q/127.0.0.1:1"].ejections = 3
+    it.fail("q", FailureKind.CONNECT)
+    it.asked.clear()
+    await asyncio.sleep(6)
+    assert it.states() == {"q/127.0.0.1:1": EJECTED}
+    await asyncio.sleep(3)
+    assert it.states() == {"q/127.0.0.1:1": READY}
+
+
+def owe(it: Town, port: int) -> None:
+    """Have an answer outstanding at this engine, over the network."""
+
+    async def ask() -> None:
+        connection = await it.pool.connect(f"http://127.0.0.1:{port}")
+        body = b'{"model":"q"}'
+        head = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body)
+        connection.send((head, body), Nobody())
+
+    it.tasks.append(asyncio.create_task(ask()))
+
+
+class Nobody:
+    """Reader of an answer that never comes."""
+
+    def head(self, head: AnswerHead) -> None:
+        raise AssertionError
+
+    def read(self, body: bytes, complete: bool) -> None:
+        raise AssertionError
+
+    def failed(self, kind: FailureKind, detail: str) -> None:
+        pass
+
+
+@in_town(named("q", 1, 2))
+async def test_an_engine_that_owes_answers_and_makes_no_token_is_ejected(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(0.5)
+    it.stuck.add(1)
+    owe(it, 1)
+    await asyncio.sleep(SILENT_S)
+    assert set(it.states().values()) == {READY}
+    await asyncio.sleep(REFRESH_S + 35)
+    assert it.states() == {"q/127.0.0.1:1": EJECTED, "q/127.0.0.1:2": READY}
+
+
+@in_town(named("q", 1))
+async def test_the_last_one_may_be_busy_for_as_long_as_it_likes(it: Town) -> None:
+    await it.open(1, card("q"))
+    await asyncio.sleep(0.5)
+    it.stuck.add(1)
+    owe(it, 1)
+    await asyncio.sleep(300)
+    assert it.states() == {"q/127.0.0.1:1": READY}
+
+
+@in_town(named("q", 1, 2))
+async def test_one_that_is_silent_but_still_makes_tokens_stays(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(0.5)
+    it.stuck.add(1)
+    owe(it, 1)
+    await asyncio.sleep(1)
+    it.stuck.clear()
+    before = len(it.tokens)
+    await asyncio.sleep(100)
+    assert set(it.states().values()) == {READY}
+    assert len(it.tokens) > before
+
+
+@in_town(named("q", 1, 2))
+async def test_a_dead_one_is_found_at_once_when_doubted(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(2.5)
+    it.close(1)
+    it.discovery.doubt("http://127.0.0.1:1")
+    await asyncio.sleep(0.1)
+    assert it.states() == {"q/127.0.0.1:1": EJECTED, "q/127.0.0.1:2": READY}
+
+
+# -- adapters ---------------------------------------------------------------------------------------
+
+
+@in_town(named("q", 1, 2, served_as="Q"))
+async def test_adapters_are_served_where_they_are_loaded_and_followed(it: Town) -> None:
+    await it.open(1, card("Q"), card("x", parent="Q"))
+    await it.open(2, card("Q"), card("x", parent="Q"), card("y", parent="Q"))
+    await asyncio.sleep(0.5)
+    assert [name for name, _ in it.models.entries()] == ["q", "x", "y"]
+    assert it.models.find("y") == Route("y", "q", adapter="y")
+    assert dict(it.models.entries())["y"]["parent"] == "q"
+    assert [e.facts.adapters for e in it.gateway.table.by_name.values()] == [("x",), ("x", "y")]
+    it.served[2] = [card("Q")]
+    await asyncio.sleep(REFRESH_S + 1)
+    assert [name for name, _ in it.models.entries()] == ["q", "x"]
+
+
+# -- other sources, other configurations ------------------------------------------------------------
+
+
+def test_a_watched_file_replaces_the_whole_set(tmp_path: Path) -> None:
+    file = tmp_path / "q.yaml"
+    file.write_text("[http://127.0.0.1:1, http://127.0.0.1:2]")
+    config = Config(models=(Model(name="q", endpoints=EndpointsFile(file)),))
+
     async def main() -> None:
-        url = ("http://127.0.0.1:1",)
-        async with town(Config(models=tuple(Model(name=name, endpoints=url) for name in names))) as it:
-            await asyncio.sleep(5)
-            assert [message.split(";")[0] for message in caplog.messages] == [
-                "http://127.0.0.1:1 does not answer (Connect call failed ('127.0.0.1', 1))"
-            ]
-            caplog.clear()
-            await it.open(1, card("a"))
-            await asyncio.sleep(5)
-            assert sorted(message.split(";")[0] for message in caplog.messages) == [
-                "http://127.0.0.1:1 serves 'a', not 'b'",
-                "http://127.0.0.1:1 serves 'a', not 'c'",
-            ]
-            caplog.clear()
-            it.close(1)
-            await asyncio.sleep(5)
-            assert len(caplog.messages) == 1
+        async with town(config) as it:
+            for port in (1, 2, 3):
+                await it.open(port, card("q"))
+            await asyncio.sleep(0.5)
+            assert it.states() == {"q/127.0.0.1:1": READY, "q/127.0.0.1:2": READY}
+            file.write_text("[http://127.0.0.1:2, htp://127.0.0.1:3]")
+            await asyncio.sleep(1.5)
+            assert it.states() == {"q/127.0.0.1:1": READY, "q/127.0.0.1:2": READY}
+            assert "scheme must be http or https" in it.wrong()["q"]
+            file.write_text("[http://127.0.0.1:2, http://127.0.0.1:3]")
+            await asyncio.sleep(2.5)
+            assert it.states() == {"q/127.0.0.1:2": READY, "q/127.0.0.1:3": READY}
+            assert it.wrong() == {}
 
-    with caplog.at_level(logging.WARNING, "maitred.discovery"):
-        virtual.run(main())
+    virtual.run(main())
+
+
+@in_town(named("q", 1, 2))
+async def test_a_changed_configuration_leaves_alone_what_it_does_not_change(it: Town) -> None:
+    for port in (1, 2, 3):
+        await it.open(port, card("q"), card("r"))
+    await asyncio.sleep(0.5)
+    leg = it.seat("q")
+    kept = it.gateway.table.by_name["q/127.0.0.1:2"]
+    urls = ("http://127.0.0.1:2", "http://127.0.0.1:3")
+    models = (Model(name="q", endpoints=urls, aliases=("z",)), Model(name="r", endpoints=urls[:1]))
+    it.discovery.apply(Config(models=models))
+    await asyncio.sleep(1.5)
+    left = {"q/127.0.0.1:1": EndpointState.DRAINING} if leg.endpoint.name == "q/127.0.0.1:1" else {}
+    ready = dict.fromkeys(("q/127.0.0.1:2", "q/127.0.0.1:3", "r/127.0.0.1:2"), READY)
+    assert it.states() == {**left, **ready}
+    assert it.gateway.table.by_name["q/127.0.0.1:2"] is kept
+    assert kept.incarnation == 0
+    assert [name for name, _ in it.models.entries()] == ["q", "z", "r"]
+    it.discovery.apply(addresses(1))
+    await asyncio.sleep(1.5)
+    assert [name for name, _ in it.models.entries()] == ["q", "r"]
+    assert {"q/127.0.0.1:1", "r/127.0.0.1:1"} <= set(it.states())
 
 
 @in_town(named("q", 1))

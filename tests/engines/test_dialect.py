@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from maitred.engines.dialect import ModelCard, read_models
-
-DATA = Path(__file__).parents[1] / "data" / "engines"
-
-
-def captured(name: str) -> bytes:
-    """The body of a captured exchange: all after its last blank line."""
-    return (DATA / name).read_bytes().rpartition(b"\n\n")[2]
+from tests.engines.captures import captured
 
 
 def models(*entries: dict[str, object]) -> bytes:
@@ -68,10 +61,41 @@ def test_an_engine_need_not_tell_its_context(entry: dict[str, object]) -> None:
     assert card.context_tokens is None
 
 
-def test_adapters_are_left_out() -> None:
-    base: dict[str, object] = {"id": "base", "owned_by": "vllm", "parent": None, "max_model_len": 2048}
-    adapter: dict[str, object] = {"id": "sql", "owned_by": "vllm", "parent": "base", "max_model_len": None}
-    assert [card.id for card in read_models(models(base, adapter))] == ["base"]
+def test_trtllm_is_known_by_its_own_name() -> None:
+    entry: dict[str, object] = {"id": "qwen", "object": "model", "owned_by": "tensorrt_llm"}
+    assert read_models(models(entry)) == [ModelCard("qwen", "trtllm", None, dict(entry))]
+
+
+def lora(name: str, parent: object) -> dict[str, object]:
+    return {"id": name, "owned_by": "vllm", "root": f"/lora/{name}", "parent": parent, "max_model_len": None}
+
+
+def base(name: str, root: str) -> dict[str, object]:
+    return {"id": name, "owned_by": "vllm", "root": root, "parent": None, "max_model_len": 2048}
+
+
+def test_adapters_are_parts_of_the_model_they_name() -> None:
+    cards = read_models(models(lora("sql", "a"), base("a", "m/a"), base("b", "m/b"), lora("law", "a")))
+    assert {card.id: card.adapters for card in cards} == {"a": ("sql", "law"), "b": ()}
+
+
+def test_a_model_of_several_names_has_its_adapters_under_each() -> None:
+    cards = read_models(
+        models(base("a", "m"), base("alias", "m"), lora("by-name", "a"), lora("by-root", "m"))
+    )
+    assert {card.id: card.adapters for card in cards} == dict.fromkeys(("a", "alias"), ("by-name", "by-root"))
+
+
+def test_models_that_tell_no_root_are_not_of_one_root() -> None:
+    nameless: list[dict[str, object]] = [{"id": name, "owned_by": "vllm"} for name in ("a", "b")]
+    cards = read_models(models(*nameless, lora("sql", "a")))
+    assert {card.id: card.adapters for card in cards} == {"a": ("sql",), "b": ()}
+
+
+@pytest.mark.parametrize("parent", ["somebody", ["base"], {"id": "base"}, 7])
+def test_an_adapter_of_nobody_is_left_out(parent: object) -> None:
+    (card,) = read_models(models(base("base", "m"), lora("sql", parent)))
+    assert (card.id, card.adapters) == ("base", ())
 
 
 def test_no_models_is_an_answer() -> None:

@@ -1,33 +1,44 @@
-"""Finding out which engines are there and what they serve: they are asked each second until they answer.
+"""Finding out which engines are there, what they serve, and whether they can be given work.
 
-The addresses come from the configuration, with the models they must serve or, when only addresses were
-given, without: then every model that an engine names becomes a pool of those that name it. An engine that
-answered is left in peace until a connection to it fails.
+Addresses come from the configuration, a watched file or DNS (`sources.py`), with the model they must serve;
+or from the configuration alone, and then every model that an engine names becomes a pool of those that name
+it. Who is not known to be well is asked each second (`probe.py`), one that keeps falling less often. Who is
+well is only looked at now and then, for adapters that came and went; and asked for a token when it owes
+answers and says nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
-from maitred.config.tree import Config
+from maitred.config.tree import Config, Model
 from maitred.control.models import Models, Route
+from maitred.control.probe import NotReady, Patience, probe
+from maitred.control.review import KINDS, review
+from maitred.control.sources import Resolve, Sources, resolve
 from maitred.core.endpoints import EndpointTable
 from maitred.core.words import Change, Endpoint, Endpoints, EndpointState, Facts, Probed
-from maitred.engines.dialect import ModelCard, read_models
-from maitred.net.fetch import fetch
-from maitred.net.pool import ConnectFailed, Pool
-
-log = logging.getLogger("maitred.discovery")
+from maitred.engines.dialect import ModelCard
+from maitred.net.pool import Pool
+from maitred.observe.findings import Findings
 
 PERIOD_S = 1.0
-ANSWER_S = 5.0
+REFRESH_S = 10.0
+"""How often one that is well is looked at."""
+BACKOFF_S_MAX = 30.0
+SILENT_S = 30.0
+"""An endpoint that owes answers and has said nothing for so long is asked for a token."""
+
+READY = EndpointState.READY
 UNSURE = (EndpointState.PROBING, EndpointState.EJECTED)
 
 
 class Discovery:
-    """Keeps the model names and the core's endpoints in step with what engines answer."""
+    """Keeps the model names and the core's endpoints in step with what engines answer.
+
+    `resolve` and `sleep` are for addresses from DNS and for pacing.
+    """
 
     def __init__(
         self,
@@ -36,106 +47,200 @@ class Discovery:
         table: EndpointTable,
         pool: Pool,
         update: Callable[[Change], None],
+        findings: Findings,
+        resolve: Resolve = resolve,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._models = models
         self._table = table
         self._pool = pool
         self._update = update
+        self._findings = findings
         self._sleep = sleep
+        self._clock = asyncio.get_running_loop().time
         self._asking: dict[str, asyncio.Task[None]] = {}
-        # What is wrong, by URL, or by endpoint name what is wrong with it alone.
-        self._why: dict[str, str] = {}
-        self._told: dict[str, str] = {}
-        self._learned: dict[str, tuple[str, ...]] = dict.fromkeys(config.endpoints, ())
-        self._served_as = {model.name: model.served_as for model in config.models}
-        models.serve(
+        self._asked_at: dict[str, float] = {}
+        self._complaints: dict[tuple[str, str], str] = {}  # not told yet: so at the last try, and not before
+        self._served: dict[str, Model] = {}
+        self._addresses: dict[str, tuple[str, ...]] = {}
+        self._learned: dict[str, tuple[str, ...]] = {}
+        self.sources = Sources(self._moved, findings, resolve, sleep)
+        self.apply(config)
+
+    # -- what should be there ---------------------------------------------------------------------
+
+    def apply(self, config: Config) -> None:
+        """From now on go by this configuration; what it does not change goes on undisturbed."""
+        self._config = config
+        self._served = {model.name: model for model in config.models}
+        self._learned = {url: self._learned.get(url, ()) for url in config.endpoints}
+        for name in [name for name in self._addresses if name not in self._served]:
+            self.sources.forget(name)
+            del self._addresses[name]
+        self._applying = True
+        for name, model in self._served.items():
+            self._addresses.setdefault(name, ())
+            self.sources.follow(name, model.endpoints)
+        self._applying = False
+        self._publish()
+
+    def _moved(self, name: str, urls: tuple[str, ...]) -> None:
+        """A source says where this model's engines are."""
+        self._addresses[name] = urls
+        if not self._applying:
+            self._publish()
+
+    def _publish(self) -> None:
+        pools = dict(self._addresses)
+        learned: dict[str, list[str]] = {}
+        for url, names in self._learned.items():
+            for name in names:
+                learned.setdefault(name, []).append(url)
+        pools.update({name: tuple(urls) for name, urls in learned.items()})
+        self._update(Endpoints(pools))
+        self._serve()
+
+    def _serve(self) -> None:
+        """Serve the names of the configuration, those learned, and the adapters that engines have loaded."""
+        routes = [
             Route(name, model.name, model.served_as if model.served_as != name else None)
-            for model in config.models
+            for model in self._served.values()
             for name in (model.name, *model.aliases)
-        )
-        update(Endpoints({model.name: model.endpoints for model in config.models}))
+        ]
+        routes += [Route(name, name) for names in self._learned.values() for name in names]
+        routes += [
+            Route(adapter, endpoint.pool, adapter=adapter)
+            for endpoint in self._table.by_name.values()
+            for adapter in endpoint.facts.adapters
+        ]
+        self._models.serve(routes)
+
+    # -- asking -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ask, each second, whoever has not answered; until cancelled."""
+        """Ask whom there is reason to ask; until cancelled."""
+        sources = asyncio.create_task(self.sources.run())
         try:
             while True:
-                for url in self._unsure():
-                    if url not in self._asking:
-                        self._asking[url] = asyncio.create_task(self._ask(url))
+                for url, generate in self._due():
+                    self._ask_soon(url, generate=generate)
+                self._forget_gone()
+                self._findings.review(KINDS, review(self._table))
                 await self._sleep(PERIOD_S)
         finally:
-            for task in list(self._asking.values()):
+            for task in (sources, *self._asking.values()):
                 task.cancel()
 
-    def _unsure(self) -> list[str]:
-        unsure = [url for url, models in self._learned.items() if not models]
-        unsure += [e.url for e in self._table.by_name.values() if e.state in UNSURE]
-        return list(dict.fromkeys(unsure))
+    def doubt(self, url: str) -> None:
+        """Something broke there: ask at once, not only in a second, and its source for other addresses."""
+        self._ask_soon(url, generate=self._config.health.generate)
+        for endpoint in self._at(url):
+            self.sources.renew(endpoint.pool)
 
-    async def _ask(self, url: str) -> None:
+    def _ask_soon(self, url: str, *, generate: bool) -> None:
+        if url not in self._asking:
+            self._asked_at[url] = self._clock()
+            self._asking[url] = asyncio.create_task(self._ask(url, generate=generate))
+
+    def _due(self) -> Iterable[tuple[str, bool]]:
+        """Whom to ask now, and whether for a token, each address once."""
+        now, due = self._clock(), dict[str, bool]()
+        for url, names in self._learned.items():
+            if not names:
+                due[url] = True
+        for endpoint in self._table.by_name.values():
+            url, past_s = endpoint.url, now - self._asked_at.get(endpoint.url, -REFRESH_S)
+            if endpoint.state in UNSURE:
+                if (
+                    past_s
+                    >= min(BACKOFF_S_MAX, PERIOD_S * 2 ** max(0, endpoint.ejections - 1)) - PERIOD_S / 2
+                ):
+                    due[url] = True
+            elif endpoint.state is READY and past_s >= REFRESH_S:
+                due[url] = due.get(url, False) or self._owes(url)
+        return [(url, generate and self._config.health.generate) for url, generate in due.items()]
+
+    def _owes(self, url: str) -> bool:
+        """Whether it has work and has been silent about all of it for too long."""
+        return self._pool.silent_s(url, self._clock()) >= SILENT_S
+
+    async def _ask(self, url: str, *, generate: bool) -> None:
+        health = self._config.health
+        wanted = {self._wanted(endpoint) for endpoint in self._at(url)}
         try:
-            status, body = await fetch(self._pool, url, "/v1/models", ANSWER_S)
-            if status != 200:
-                raise ValueError(f"answers GET /v1/models with {status}")
-            cards = read_models(body)
-            if not cards:
-                raise ValueError("serves no model")
-        except ConnectFailed as failed:
-            self._tell(url, f"does not answer ({failed.detail})")
-        except ValueError as error:
-            self._tell(url, str(error))
+            patience = Patience(token_s=health.probe_timeout_s)
+            answers = await probe(self._pool, url, wanted, generate, patience)
+        except NotReady as not_ready:
+            self._complain("unreachable", url, str(not_ready), "see what it says, or take it out")
+            for endpoint in self._at(url):
+                if self._believes(endpoint, not_ready):
+                    self._tell(endpoint, str(not_ready))
         else:
-            self._learn(url, cards)
+            self._learn(url, answers)
         finally:
             del self._asking[url]
 
-    def _learn(self, url: str, cards: list[ModelCard]) -> None:
-        self._forgive(url)
-        if url in self._learned:
-            names = tuple(card.id for card in cards)
-            if names != self._learned[url]:
-                self._learned[url] = names
-                self._serve_learned()
-        by_id = {card.id: card for card in cards}
-        for endpoint in self._at(url):
-            wanted = self._served_as.get(endpoint.pool, endpoint.pool)
-            card = by_id.get(wanted)
-            if card is None:
-                other = cards[0].id
-                self._tell(url, f"serves {other!r}, not {wanted!r}; add served_as: {other}", endpoint)
-                continue
-            self._models.learn(endpoint.pool, card.raw)
-            self._forgive(endpoint.name)
-            facts = Facts(engine=card.engine, model=card.id, context_tokens=card.context_tokens)
-            self._update(Probed(endpoint.name, ok=True, facts=facts))
+    def _believes(self, endpoint: Endpoint, not_ready: NotReady) -> bool:
+        """Whether this is reason to take work away: not from one that may only be busy, being the last."""
+        if endpoint.state is not READY or not_ready.refused:
+            return True
+        others = self._table.by_pool.get(endpoint.pool, ())
+        return self._owes(endpoint.url) and any(e.state is READY and e is not endpoint for e in others)
 
-    def _serve_learned(self) -> None:
-        pools: dict[str, list[str]] = {}
-        for url, names in self._learned.items():
-            for name in names:
-                pools.setdefault(name, []).append(url)
-        self._models.serve(Route(name, name) for name in pools)
-        self._update(Endpoints({name: tuple(urls) for name, urls in pools.items()}))
+    def _learn(self, url: str, answers: list[tuple[ModelCard, Facts]]) -> None:
+        self._forgive("unreachable", url)
+        by_id = {card.id: (card, facts) for card, facts in answers}
+        if url in self._learned and tuple(by_id) != self._learned[url]:
+            self._learned[url] = tuple(by_id)
+            self._publish()
+        adapters = [endpoint.facts.adapters for endpoint in self._at(url)]
+        for endpoint in self._at(url):
+            wanted = self._wanted(endpoint)
+            if wanted not in by_id:
+                other = next(iter(by_id))
+                why, do = f"serves {other!r}, not {wanted!r}", f"add served_as: {other}"
+                self._complain("wrong_model", endpoint.name, why, do)
+                self._tell(endpoint, f"{why}; {do}")
+                continue
+            card, facts = by_id[wanted]
+            self._models.learn(endpoint.pool, card.raw)
+            self._forgive("wrong_model", endpoint.name)
+            self._update(Probed(endpoint.name, ok=True, facts=facts))
+        if adapters != [endpoint.facts.adapters for endpoint in self._at(url)]:
+            self._serve()
+
+    def _wanted(self, endpoint: Endpoint) -> str:
+        """The model that an engine must serve to be this endpoint."""
+        model = self._served.get(endpoint.pool)
+        return model.served_as if model is not None else endpoint.pool
 
     def _at(self, url: str) -> list[Endpoint]:
         return [endpoint for endpoint in self._table.by_name.values() if endpoint.url == url]
 
-    def _tell(self, url: str, why: str, only: Endpoint | None = None) -> None:
-        """Say what is wrong with an address, or with only one endpoint there.
+    # -- saying what is wrong ---------------------------------------------------------------------
 
-        To the core at once, and to the log once, when it is still so a second later: engines that start
-        together with the gateway are not worth a warning.
+    def _tell(self, endpoint: Endpoint, why: str) -> None:
+        if endpoint.why != why or endpoint.state is READY:
+            self._update(Probed(endpoint.name, ok=False, why=why))
+
+    def _complain(self, kind: str, where: str, what: str, do: str) -> None:
+        """Make it a finding when it is still so at the second try.
+
+        Engines that start together with the gateway are not worth a warning.
         """
-        about = only.name if only else url
-        if self._why.get(about) == why and self._told.get(about) != why:
-            self._told[about] = why
-            log.warning("%s %s; asking again each second", url, why)
-        self._why[about] = why
-        for endpoint in [only] if only else self._at(url):
-            if endpoint.why != why:
-                self._update(Probed(endpoint.name, ok=False, why=why))
+        if self._complaints.get((kind, where)) == what:
+            self._findings.tell(kind, where, what, do)
+        self._complaints[kind, where] = what
 
-    def _forgive(self, about: str) -> None:
-        self._why.pop(about, None)
-        self._told.pop(about, None)
+    def _forgive(self, kind: str, where: str) -> None:
+        self._complaints.pop((kind, where), None)
+        self._findings.settle(kind, where)
+
+    def _forget_gone(self) -> None:
+        """Complain no longer of addresses and endpoints that have left."""
+        urls = {*self._learned, *(endpoint.url for endpoint in self._table.by_name.values())}
+        for kind, where in list(self._complaints):
+            if where not in (urls if kind == "unreachable" else self._table.by_name):
+                self._forgive(kind, where)
+        for url in [url for url in self._asked_at if url not in urls]:
+            del self._asked_at[url]

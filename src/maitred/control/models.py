@@ -1,7 +1,8 @@
 """Which model names the house serves, and where: the menu that the door reads from.
 
-Names come from the configuration, or from the engines themselves when only their addresses were given.
-Nothing else ever becomes a metric label or goes upstream.
+Names come from the configuration, or from the engines themselves when only their addresses were given; LoRA
+adapters always come from the engines that have them loaded. Nothing else ever becomes a metric label or goes
+upstream.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ class Route(Struct, frozen=True):
     """One name a client may say, and the pool that answers.
 
     `served_as` is the name its engines know where that is another, to be put into requests and back in
-    answers; None where it is the same.
+    answers; None where it is the same. `adapter`: the LoRA adapter of that name, "" for a model.
     """
 
     name: str
     pool: str
     served_as: str | None = None
+    adapter: str = ""
 
 
 class Models:
@@ -30,16 +32,27 @@ class Models:
     def __init__(self, routes: Iterable[Route] = ()) -> None:
         self._routes: dict[str, Route] = {}
         self._cards: dict[str, dict[str, Any]] = {}
+        self._only: Route | None = None
         self.serve(routes)
 
     def serve(self, routes: Iterable[Route]) -> None:
-        """From now on serve exactly these names."""
-        self._routes = {route.name: route for route in routes}
+        """From now on serve exactly these names; of two alike the first counts."""
+        self._routes = {}
+        for route in routes:
+            self._routes.setdefault(route.name, route)
+        pools = {route.pool for route in self._routes.values()}
+        named = (route for route in self._routes.values() if not route.adapter)
+        self._only = next(named, None) if len(pools) == 1 else None
 
     @property
     def known(self) -> bool:
         """Whether any name is served yet; false until the first engine tells its models."""
         return bool(self._routes)
+
+    @property
+    def only(self) -> Route | None:
+        """The one model of a house that serves no other: what is meant where none is named."""
+        return self._only
 
     def find(self, name: str) -> Route | None:
         """The route of a name; None when the house does not serve it."""
@@ -51,4 +64,8 @@ class Models:
 
     def entries(self) -> list[tuple[str, dict[str, Any]]]:
         """Every served name with its engine's card ({} while no engine has answered)."""
-        return [(route.name, self._cards.get(route.pool, {})) for route in self._routes.values()]
+        return [(route.name, self._card(route)) for route in self._routes.values()]
+
+    def _card(self, route: Route) -> dict[str, Any]:
+        card = self._cards.get(route.pool, {})
+        return {**card, "parent": route.pool} if route.adapter else card

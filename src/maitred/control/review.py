@@ -1,0 +1,49 @@
+"""What the facts of engines, side by side, tell an operator: a look at the table, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from maitred.core.endpoints import EndpointTable
+from maitred.core.words import Endpoint
+
+KINDS = ("prefix_caching_off", "context_differs")
+"""The kinds of finding this review knows, and so can settle."""
+
+
+def review(table: EndpointTable) -> Iterator[tuple[str, str, str, str]]:
+    """What is wrong with endpoints or between them, each as (kind, where, what, do)."""
+    for pool, endpoints in table.by_pool.items():
+        for endpoint in endpoints:
+            if endpoint.facts.prefix_caching is False:
+                yield (
+                    "prefix_caching_off",
+                    endpoint.name,
+                    "prefix caching is off",
+                    _REMEDY[endpoint.facts.engine],
+                )
+        yield from _contexts(pool, endpoints)
+
+
+_REMEDY = {
+    "vllm": "restart it without --no-enable-prefix-caching",
+    "sglang": "restart it without --disable-radix-cache",
+    "llamacpp": "restart it without --no-cache-prompt",
+    "trtllm": "set enable_block_reuse in its kv_cache_config",
+    "": "switch it on",
+}
+
+
+def _contexts(pool: str, endpoints: Sequence[Endpoint]) -> Iterator[tuple[str, str, str, str]]:
+    known = [e for e in endpoints if e.facts.context_tokens]
+    contexts = {e.name: e.facts.context_tokens for e in known}
+    if len(set(contexts.values())) > 1:
+        said = ", ".join(
+            f"{name.removeprefix(pool + '/')} takes {tokens}" for name, tokens in contexts.items()
+        )
+        yield (
+            "context_differs",
+            pool,
+            f"its endpoints differ in context length: {said} tokens",
+            "start them with the same --max-model-len",
+        )
