@@ -15,10 +15,14 @@ def fields(refusal: Refusal) -> dict[bytes, bytes]:
     return dict(errors.headers(refusal))
 
 
-@pytest.mark.parametrize("api", [*Api, None])
+ANTHROPIC = [Api.MESSAGES, Api.COUNT_TOKENS]
+OTHERS = [api for api in [*Api, None] if api not in ANTHROPIC]
+
+
+@pytest.mark.parametrize("api", OTHERS)
 def test_the_body_has_openais_shape(api: Api | None) -> None:
     refusal = Refusal(Outcome.BAD_REQUEST, "n: too large", param="n")
-    assert json.loads(errors.body(refusal, api)) == {
+    assert json.loads(errors.body(refusal, api, "req-1")) == {
         "error": {
             "message": "n: too large",
             "type": "invalid_request_error",
@@ -28,8 +32,25 @@ def test_the_body_has_openais_shape(api: Api | None) -> None:
     }
 
 
+@pytest.mark.parametrize("api", ANTHROPIC)
+def test_the_body_has_anthropics_shape(api: Api) -> None:
+    refusal = Refusal(Outcome.MODEL_NOT_FOUND, "no such model", param="model")
+    assert json.loads(errors.body(refusal, api, "req-1")) == {
+        "type": "error",
+        "error": {"type": "not_found_error", "message": "no such model"},
+        "request_id": "req-1",
+    }
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_the_status_is_that_of_the_api(outcome: Outcome) -> None:
+    refusal = Refusal(outcome, "")
+    assert {errors.status(refusal, api) for api in OTHERS} == {outcome.status}
+    assert {errors.status(refusal, api) for api in ANTHROPIC} == {outcome.anthropic_status}
+
+
 def test_an_event_is_one_line_of_data() -> None:
-    event = errors.event(Outcome.FAILED_TRUNCATED, "the engine\nbroke off")
+    event = errors.event(Outcome.FAILED_TRUNCATED, "the engine\nbroke off", Api.CHAT, "req-1")
     assert event.startswith(b'data: {"error":{')
     assert event.endswith(b"}}\n\n")
     assert event.count(b"\n") == 2
@@ -41,9 +62,26 @@ def test_an_event_is_one_line_of_data() -> None:
     }
 
 
+def test_anthropics_event_has_a_name() -> None:
+    event = errors.event(Outcome.FAILED_TRUNCATED, "the engine\nbroke off", Api.MESSAGES, "req-1")
+    name, data = event.removesuffix(b"\n\n").split(b"\n")
+    assert name == b"event: error"
+    assert json.loads(data.removeprefix(b"data: ")) == {
+        "type": "error",
+        "error": {"type": "api_error", "message": "the engine\nbroke off"},
+        "request_id": "req-1",
+    }
+
+
+def test_the_id_comes_by_the_names_clients_know() -> None:
+    assert errors.id_lines(None, "req-1") == errors.id_lines(Api.CHAT, "req-1") == b"x-request-id: req-1\r\n"
+    assert errors.id_lines(Api.MESSAGES, "req-1") == b"x-request-id: req-1\r\nrequest-id: req-1\r\n"
+
+
 @pytest.mark.parametrize("char", ["x", "漢", "\ud800"])
-def test_messages_are_bounded_and_always_text(char: str) -> None:
-    said = json.loads(errors.body(Refusal(Outcome.BAD_REQUEST, char * 5000), None))["error"]["message"]
+@pytest.mark.parametrize("api", [None, Api.MESSAGES])
+def test_messages_are_bounded_and_always_text(char: str, api: Api | None) -> None:
+    said = json.loads(errors.body(Refusal(Outcome.BAD_REQUEST, char * 5000), api, ""))["error"]["message"]
     assert errors.MESSAGE_BYTES_MAX - 3 < len(said.encode()) <= errors.MESSAGE_BYTES_MAX
 
 
@@ -79,5 +117,5 @@ def test_the_refusals_own_headers_come_along() -> None:
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_every_outcome_can_be_said(outcome: Outcome) -> None:
-    assert isinstance(json.loads(errors.body(Refusal(outcome, "m"), None))["error"]["code"], str)
+    assert isinstance(json.loads(errors.body(Refusal(outcome, "m"), None, ""))["error"]["code"], str)
     assert fields(Refusal(outcome, "m"))[b"x-maitred-outcome"] == outcome.label.encode()

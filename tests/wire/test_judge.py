@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Failure, Usage
-from maitred.wire import answers
-from maitred.wire.judge import Judge, StreamJudge, WholeJudge
+from maitred.core.words import Api, Failure, Usage
+from maitred.wire import anthropic, openai
+from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of
 from maitred.wire.sse import Event
 from tests.wire.streams import CUTS, STREAMS, captured, cut, reference, sse
 
@@ -22,6 +24,7 @@ COUNTS = b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}'
 FAULT = b'{"error":{"message":"out of memory","code":500}}'
 DONE = b"[DONE]"
 USAGE = Usage(9, 0, 4)
+OPENAI, ANTHROPIC = openai.GRAMMAR, anthropic.GRAMMAR
 Verdict = tuple[FailureKind | None, Usage | None]
 
 
@@ -44,7 +47,7 @@ def judged(judge: Judge, pieces: list[bytes]) -> tuple[bool, Verdict]:
 
 
 def stream(*payloads: bytes, sequences: int = 1, places: tuple[int, ...] = ()) -> tuple[bool, Verdict]:
-    return judged(StreamJudge(sequences), cut(sse(*payloads), places) or [b""])
+    return judged(StreamJudge(OPENAI, sequences), cut(sse(*payloads), places) or [b""])
 
 
 # -- streams ----------------------------------------------------------------------------------------
@@ -63,8 +66,11 @@ def stream(*payloads: bytes, sequences: int = 1, places: tuple[int, ...] = ()) -
 def test_real_streams_end_well_wherever_they_are_cut(name: str, usage: Usage) -> None:
     body = captured(name)
     for at in range(len(body)):
-        assert judged(StreamJudge(1), cut(body, [at])) == (True, (None, usage))
-    assert judged(StreamJudge(1), [body[at : at + 1] for at in range(len(body))]) == (True, (None, usage))
+        assert judged(StreamJudge(OPENAI, 1), cut(body, [at])) == (True, (None, usage))
+    assert judged(StreamJudge(OPENAI, 1), [body[at : at + 1] for at in range(len(body))]) == (
+        True,
+        (None, usage),
+    )
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -74,7 +80,7 @@ def test_real_streams_broken_off_are_never_passed_off_as_whole(name: str) -> Non
     for at in range(1, len(body)):
         events = reference(body[:at])
         whole = any(event.data == DONE or finish in event.data for event in events)
-        committed, (failure, _) = judged(StreamJudge(1), cut(body[:at], [at // 2]))
+        committed, (failure, _) = judged(StreamJudge(OPENAI, 1), cut(body[:at], [at // 2]))
         assert failure is (None if whole else FailureKind.TRUNCATED)
         assert committed is any(has_content(event) for event in events)
 
@@ -126,9 +132,9 @@ def test_what_fails_before_content_is_never_committed(
 
 def test_an_error_event_by_name() -> None:
     body = sse(ROLE) + b"event: error\n" + sse(b'{"type":"overloaded"}')
-    assert judged(StreamJudge(1), [body]) == (False, (FailureKind.ERROR_EVENT, None))
+    assert judged(StreamJudge(OPENAI, 1), [body]) == (False, (FailureKind.ERROR_EVENT, None))
     body = sse(ROLE, TOKEN) + b"event: error\n" + sse(b'{"type":"overloaded"}')
-    assert judged(StreamJudge(1), cut(body, [len(sse(ROLE, TOKEN))]))[1][0] is FailureKind.ERROR_EVENT
+    assert judged(StreamJudge(OPENAI, 1), cut(body, [len(sse(ROLE, TOKEN))]))[1][0] is FailureKind.ERROR_EVENT
 
 
 @pytest.mark.parametrize("sequences", [2, 5])
@@ -144,7 +150,7 @@ def test_of_several_answers_one_may_finish_before_the_others(sequences: int) -> 
 
 
 def test_nothing_is_held_longer_than_to_the_first_content() -> None:
-    judge = StreamJudge(1)
+    judge = StreamJudge(OPENAI, 1)
     for payload, begun in ((ROLE, False), (ROLE, False), (TOKEN, True)):
         assert judge.look(sse(payload), complete=False) is None
         assert judge.begun is begun
@@ -153,7 +159,7 @@ def test_nothing_is_held_longer_than_to_the_first_content() -> None:
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 def test_tokens_are_counted_by_events(newline: bytes) -> None:
-    judge = StreamJudge(1)
+    judge = StreamJudge(OPENAI, 1)
     assert judge.note(b"too early") == 0
     judge.begin(sse(ROLE, TOKEN, newline=newline))
     told = [judge.note(piece) for piece in cut(sse(*[TOKEN] * 40, newline=newline), range(0, 3000, 17))]
@@ -162,14 +168,14 @@ def test_tokens_are_counted_by_events(newline: bytes) -> None:
 
 
 def test_an_answer_never_committed_has_no_end() -> None:
-    judge = StreamJudge(1)
+    judge = StreamJudge(OPENAI, 1)
     judge.look(sse(ROLE), complete=False)
     assert judge.end() == (None, None)
 
 
 @pytest.mark.parametrize("answer", [TOKEN, b'{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}'])
 def test_a_stream_that_begins_with_thinking_comes_to_its_answer(answer: bytes) -> None:
-    judge = StreamJudge(1)
+    judge = StreamJudge(OPENAI, 1)
     assert judge.look(sse(ROLE, THOUGHT), complete=False) is None
     assert (judge.begun, judge.reasoning) == (True, True)
     judge.begin(sse(ROLE, THOUGHT))
@@ -181,7 +187,7 @@ def test_a_stream_that_begins_with_thinking_comes_to_its_answer(answer: bytes) -
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 def test_after_done_there_is_nothing_left_to_fail(newline: bytes) -> None:
     """Whatever becomes of the connection: the answer is whole."""
-    judge = StreamJudge(2)
+    judge = StreamJudge(OPENAI, 2)
     judge.look(sse(TOKEN, newline=newline), complete=False)
     judge.begin(sse(TOKEN, newline=newline))
     judge.note(sse(COUNTS, newline=newline))
@@ -197,7 +203,7 @@ def test_after_done_there_is_nothing_left_to_fail(newline: bytes) -> None:
 
 def committed(held: bytes) -> StreamJudge:
     """The judge of a stream that was passed on because nothing had come for too long."""
-    judge = StreamJudge(1)
+    judge = StreamJudge(OPENAI, 1)
     assert judge.look(held, complete=False) is None
     assert not judge.begun
     judge.begin(held)
@@ -247,8 +253,90 @@ def test_an_error_after_an_early_commit_is_no_content() -> None:
 def test_nothing_is_read_once_content_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = committed(sse(ROLE))
     judge.note(sse(TOKEN))
-    monkeypatch.delattr(answers, "says")
+    monkeypatch.delattr(judge, "_scanner")
     judge.note(sse(TOKEN))
+
+
+# -- Anthropic's streams ----------------------------------------------------------------------------
+
+MESSAGES = [("vllm_messages_stream", Usage(34, 32, 8)), ("llamacpp_messages_stream", Usage(34, 33, 8))]
+
+
+def messages(*events: dict[str, object]) -> bytes:
+    """A stream of these events."""
+    return b"".join(b"event: %b\n" % str(e["type"]).encode() + sse(json.dumps(e).encode()) for e in events)
+
+
+def block_delta(**delta: str) -> dict[str, object]:
+    return {"type": "content_block_delta", "index": 0, "delta": delta}
+
+
+START: dict[str, object] = {"type": "message_start", "message": {"usage": {"input_tokens": 9}}}
+TEXT, THINKING = block_delta(text="x"), block_delta(thinking='"text":"x"')
+END: dict[str, object] = {"type": "message_stop"}
+
+
+@pytest.mark.parametrize(("name", "usage"), MESSAGES)
+def test_real_messages_end_well_wherever_they_are_cut(name: str, usage: Usage) -> None:
+    body = captured(name)
+    for at in range(len(body)):
+        assert judged(StreamJudge(ANTHROPIC, 1), cut(body, [at])) == (True, (None, usage))
+    pieces = [body[at : at + 1] for at in range(len(body))]
+    assert judged(StreamJudge(ANTHROPIC, 1), pieces) == (True, (None, usage))
+
+
+@pytest.mark.parametrize("name", [name for name, _ in MESSAGES])
+def test_real_messages_broken_off_are_never_passed_off_as_whole(name: str) -> None:
+    body = captured(name)
+    for at in range(1, len(body)):
+        names = [event.name for event in reference(body[:at])]
+        committed, (failure, _) = judged(StreamJudge(ANTHROPIC, 1), cut(body[:at], [at // 2]))
+        assert failure is (None if b"message_stop" in names else FailureKind.TRUNCATED)
+        assert committed is (b"content_block_delta" in names)
+
+
+def test_messages_are_counted_by_what_brings_output() -> None:
+    body = captured("vllm_messages_stream")
+    judge = StreamJudge(ANTHROPIC, 1)
+    judge.begin(body[:300])
+    told = [judge.note(piece) for piece in cut(body[300:], range(0, 3000, 17))]
+    assert told == sorted(told)
+    assert told[-1] == 8
+
+
+def test_a_message_broken_off_tells_its_prompt_and_what_was_counted() -> None:
+    pieces = [messages(START, TEXT), messages(TEXT, TEXT)]
+    verdict = (FailureKind.TRUNCATED, Usage(9, 0, 3, exact=False))
+    assert judged(StreamJudge(ANTHROPIC, 1), pieces) == (True, verdict)
+
+
+def test_an_error_event_ends_a_message() -> None:
+    fault: dict[str, object] = {"type": "error", "error": {"type": "overloaded_error"}}
+    assert judged(StreamJudge(ANTHROPIC, 1), [messages(START, fault)]) == (
+        False,
+        (FailureKind.ERROR_EVENT, None),
+    )
+    late = judged(StreamJudge(ANTHROPIC, 1), [messages(START, TEXT), messages(fault)])
+    assert late == (True, (FailureKind.ERROR_EVENT, Usage(9, 0, 1, exact=False)))
+
+
+def test_a_message_committed_early_still_tells_its_prompt() -> None:
+    judge = StreamJudge(ANTHROPIC, 1)
+    judge.begin(b"")
+    for told, begun, reasoning in (
+        (messages(START), False, False),
+        (messages(THINKING), True, True),
+        (messages(THINKING, THINKING), True, True),
+        (messages(TEXT, END), True, False),
+    ):
+        judge.note(told)
+        assert (judge.begun, judge.reasoning) == (begun, reasoning)
+    assert judge.end() == (None, Usage(9, 0, 4, exact=False))
+
+
+def test_each_api_has_its_grammar() -> None:
+    for api in Api:
+        assert grammar_of(api) is (ANTHROPIC if api.anthropic else OPENAI)
 
 
 # -- whole answers ----------------------------------------------------------------------------------
@@ -260,23 +348,23 @@ REFUSALS = ["vllm_err_unknown_model", "llamacpp_err_bad_type"]
 @pytest.mark.parametrize(("name", "usage"), ANSWERS)
 @given(places=CUTS)
 def test_real_answers(name: str, usage: Usage, places: list[int]) -> None:
-    assert judged(WholeJudge(refused=False), cut(captured(name), places)) == (True, (None, usage))
+    assert judged(WholeJudge(OPENAI, refused=False), cut(captured(name), places)) == (True, (None, usage))
 
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_an_error_object_is_a_failure_unless_one_was_announced(name: str) -> None:
     body = captured(name)
-    assert judged(WholeJudge(refused=False), [body]) == (False, (FailureKind.ERROR_EVENT, None))
-    assert judged(WholeJudge(refused=True), [body]) == (True, (None, None))
+    assert judged(WholeJudge(OPENAI, refused=False), [body]) == (False, (FailureKind.ERROR_EVENT, None))
+    assert judged(WholeJudge(OPENAI, refused=True), [body]) == (True, (None, None))
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"<html>", b'{"choices":['])
 def test_what_cannot_be_read_is_passed_on(body: bytes) -> None:
-    assert judged(WholeJudge(refused=False), [body]) == (True, (None, None))
+    assert judged(WholeJudge(OPENAI, refused=False), [body]) == (True, (None, None))
 
 
 def test_a_plain_answer_is_not_judged_before_it_is_whole() -> None:
-    judge = WholeJudge(refused=False)
+    judge = WholeJudge(OPENAI, refused=False)
     assert judge.look(b'{"error":', complete=False) is None
     assert (judge.begun, judge.reasoning, judge.streamed) == (False, False, False)
 
@@ -287,7 +375,7 @@ def test_of_an_answer_too_large_to_hold_usage_is_found_at_the_end(
     name: str, usage: Usage, held_bytes: int, places: list[int]
 ) -> None:
     body = captured(name)
-    judge = WholeJudge(refused=False)
+    judge = WholeJudge(OPENAI, refused=False)
     judge.begin(b" " * 100_000 + body[:held_bytes])
     assert [judge.note(piece) for piece in cut(body[held_bytes:], places)][:1] in ([], [0])
     assert judge.end() == (None, usage)
@@ -300,9 +388,9 @@ def test_of_an_answer_too_large_to_hold_usage_is_found_at_the_end(
 def test_an_answer_cut_by_the_close_is_not_whole(name: str, usage: Usage) -> None:
     body = captured(name).rstrip()
     for at in range(len(body)):
-        verdict = judged(WholeJudge(refused=False, until_close=True), [body[:at]])
+        verdict = judged(WholeJudge(OPENAI, refused=False, until_close=True), [body[:at]])
         assert verdict == (False, (FailureKind.TRUNCATED, None))
-    judge = WholeJudge(refused=False, until_close=True)
+    judge = WholeJudge(OPENAI, refused=False, until_close=True)
     assert judge.look(body + b"\n", complete=True) is None
     assert judge.end() == (None, usage)
 
@@ -314,7 +402,7 @@ def test_the_end_of_a_large_answer_tells_whether_the_close_cut_it(
 ) -> None:
     body = captured(name).rstrip() + ending
     for kept in (len(body), body.rindex(b"}", 0, -len(ending) - 1), body.rindex(b'"')):
-        judge = WholeJudge(refused=False, until_close=True)
+        judge = WholeJudge(OPENAI, refused=False, until_close=True)
         judge.begin(b" " * 100_000 + body[:300])
         judge.note(body[300:kept])
         failure, told = judge.end()
@@ -324,4 +412,12 @@ def test_the_end_of_a_large_answer_tells_whether_the_close_cut_it(
 
 @pytest.mark.parametrize("body", [b"", b"not found", b'{"error":'])
 def test_a_refusal_may_be_any_text(body: bytes) -> None:
-    assert judged(WholeJudge(refused=True, until_close=True), [body]) == (True, (None, None))
+    assert judged(WholeJudge(OPENAI, refused=True, until_close=True), [body]) == (True, (None, None))
+
+
+@pytest.mark.parametrize("end", [b"}", b"]\n"])
+def test_a_large_answer_may_be_an_object_or_a_list(end: bytes) -> None:
+    judge = WholeJudge(OPENAI, refused=False, until_close=True)
+    judge.begin(b"[" + b" " * 100_000)
+    judge.note(end)
+    assert judge.end() == (None, None)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.wire import sse as sse_module
-from maitred.wire.answers import is_usage_only
+from maitred.wire.openai import GRAMMAR, is_usage_only
 from maitred.wire.sse import EVENT_BYTES_MAX
 from maitred.wire.undo import USAGE, Undo
 from tests.wire.streams import CUTS, Searches, captured, cut, reference, sse
@@ -19,12 +19,14 @@ COUNTS = b'{"id":"c","choices":[],"usage":{"prompt_tokens":9,"completion_tokens"
 ALIAS, SERVED = "default", "smollm2"
 
 
-def undoing(served_as: str | None = None, *, hides_usage: bool = True, streamed: bool = True) -> Undo:
-    return Undo(streamed=streamed, hides_usage=hides_usage, served_as=served_as, name=ALIAS)
+def undoing(
+    served_as: str | None = None, *, hides_usage: bool = True, streamed: bool = True, strict: bool = False
+) -> Undo:
+    return Undo(streamed=streamed, strict=strict, hides_usage=hides_usage, served_as=served_as, name=ALIAS)
 
 
 def passes(undo: Undo, piece: bytes) -> bool:
-    return undo.calm and piece[-2:] == b"\n\n" and USAGE not in piece
+    return undo.calm and USAGE not in piece and GRAMMAR.plain.fullmatch(piece) is not None
 
 
 def fed(undo: Undo, piece: bytes) -> bytes:
@@ -119,7 +121,8 @@ def test_whole_events_are_never_held_back(newline: bytes) -> None:
 
 def test_reads_of_whole_events_pass_as_they_are() -> None:
     undo = undoing()
-    assert passes(undo, sse(b"x"))
+    assert passes(undo, sse(b'{"x":1}', b'{"y":2}'))
+    assert not passes(undo, sse(b'{"x":1}') + b"id: 7\n\n")
     assert not passes(undo, sse(COUNTS))
     assert not passes(undo, b"data: x")
     assert undo.feed(b'data: {"choices":[],"us') == b""
@@ -214,3 +217,40 @@ def test_the_name_comes_back_in_a_plain_answer() -> None:
 
 def test_with_a_name_to_put_back_nothing_passes_unread() -> None:
     assert not passes(undoing(SERVED, hides_usage=False), sse(b'{"model":"smollm2"}'))
+
+
+@pytest.mark.parametrize(
+    ("block", "left"),
+    [
+        (b"data: {}\n\n", b"data: {}\n\n"),
+        (b'data:{"a":1}\n\n', b'data:{"a":1}\n\n'),
+        (b"data: [DONE]\n\n", b"data: [DONE]\n\n"),
+        (b"event: error\ndata: {}\n\n", b"event: error\ndata: {}\n\n"),
+        (b"id: 7\ndata: {}\n\n", b"data: {}\n\n"),
+        (b"data: {}\r\nid: 7\r\n\r\n", b"data: {}\r\n\r\n"),
+        (b"retry: 3000\ndata: {\ndata: }\n\n", b"data: {\ndata: }\n\n"),
+        (b": ping\n\n", b": ping\n\n"),
+        (b": ping\nid: 7\n\n", b": ping\n\n"),
+        (b": ping\r\n\r\n", b": ping\r\n\r\n"),
+        (b": ping\ndata: {}\n\n", b": ping\ndata: {}\n\n"),
+        (b"retry: 3000\n\n", b""),
+        (b"id: 7\n\n", b""),
+        (b"id\n\n", b""),
+        (b"data:\n\n", b""),
+        (b"data: \n\n", b""),
+        (b"data\n\n", b""),
+        (b"event: ping\ndata:\n\n", b""),
+    ],
+)
+def test_what_the_official_client_falls_over_is_left_out(block: bytes, left: bytes) -> None:
+    event = b'data: {"choices":[]}\n\n'
+    for at in range(len(block)):
+        undo = undoing(strict=True)
+        pieces = [piece for piece in (event, block[:at], block[at:], event) if piece]
+        assert b"".join([fed(undo, piece) for piece in pieces]) + undo.flush() == event + left + event
+
+
+def test_other_apis_keep_what_their_events_carry() -> None:
+    undo = undoing(hides_usage=False)
+    body = b"id: 7\nevent: ping\ndata: {}\n\n: hello\n\n"
+    assert undo.feed(body) + undo.flush() == body

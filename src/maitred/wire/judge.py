@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec import structs
+
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Failure, Usage
-from maitred.wire import answers
-from maitred.wire.answers import Says
-from maitred.wire.sse import Scanner, Tail
+from maitred.core.words import Api, Failure, Usage
+from maitred.wire import anthropic, openai
+from maitred.wire.answers import Grammar, Says, is_json, usage_near_end
+from maitred.wire.sse import Event, Scanner, Tail
 
 USAGE_TAIL_BYTES = 4096
 
 _ERROR = Failure(FailureKind.ERROR_EVENT, detail="the engine sent an error event")
 _CUT = Failure(FailureKind.TRUNCATED, detail="the connection closed before the end of the answer")
+
+
+def grammar_of(api: Api) -> Grammar:
+    """How answers to clients of this API are read."""
+    return anthropic.GRAMMAR if api.anthropic else openai.GRAMMAR
 
 
 class Judge(Protocol):
@@ -45,16 +52,18 @@ class Judge(Protocol):
 
 
 class StreamJudge:
-    """A chat or completions stream of server-sent events."""
+    """A stream of server-sent events."""
 
-    __slots__ = ("_scanner", "_sequences", "_tail", "begun", "reasoning", "streamed")
+    __slots__ = ("_grammar", "_opening", "_scanner", "_sequences", "_tail", "begun", "reasoning", "streamed")
 
-    def __init__(self, sequences: int) -> None:
+    def __init__(self, grammar: Grammar, sequences: int) -> None:
         self.begun = False
         self.reasoning = False
         self.streamed = True
+        self._grammar = grammar
         self._sequences = sequences
         self._scanner = Scanner()
+        self._opening: list[Event] = []
         self._tail: Tail | None = None
 
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
@@ -67,7 +76,7 @@ class StreamJudge:
 
     def begin(self, held: bytes) -> None:
         """See Judge."""
-        self._tail = Tail(held)
+        self._tail = Tail(held, self._grammar.token)
 
     def note(self, body: bytes) -> int:
         """See Judge."""
@@ -76,7 +85,7 @@ class StreamJudge:
         self._tail.feed(body)
         if not self.begun:
             self._listen(body)  # an error among it is found at the end
-        if self.reasoning and answers.ANSWER_BEGINS.search(body):
+        if self.reasoning and self._grammar.answer_begins.search(body):
             self.reasoning = False
         return self._tail.events
 
@@ -84,8 +93,10 @@ class StreamJudge:
         """See Judge."""
         if self._tail is None:
             return None, None
-        end = answers.judge_end(self._tail.last(), self._sequences)
-        usage = end.usage or Usage(output_tokens=self._tail.events, exact=False)
+        end = self._grammar.judge_end(self._opening + self._tail.last(), self._sequences)
+        usage = end.usage or Usage(exact=False)
+        if not usage.exact:
+            usage = structs.replace(usage, output_tokens=self._tail.events)
         if end.whole:
             return None, usage
         if end.error:
@@ -94,8 +105,11 @@ class StreamJudge:
 
     def _listen(self, body: bytes) -> Says:
         """Read as far as the first event that says something; it decides `begun` and `reasoning`."""
+        grammar = self._grammar
         for event in self._scanner.feed(body):
-            said = answers.says(event)
+            if event.name == grammar.opening:
+                self._opening = [event]
+            said = grammar.says(event)
             if said is not Says.NOTHING:
                 self.begun = said is not Says.ERROR
                 self.reasoning = said is Says.REASONING
@@ -110,12 +124,13 @@ class WholeJudge:
     nothing but the connection's close ends the answer, so a cut shows in the JSON alone.
     """
 
-    __slots__ = ("_refused", "_tail", "_until_close", "_usage", "begun", "reasoning", "streamed")
+    __slots__ = ("_grammar", "_refused", "_tail", "_until_close", "_usage", "begun", "reasoning", "streamed")
 
-    def __init__(self, *, refused: bool, until_close: bool = False) -> None:
+    def __init__(self, grammar: Grammar, *, refused: bool, until_close: bool = False) -> None:
         self.begun = False
         self.reasoning = False
         self.streamed = False
+        self._grammar = grammar
         self._refused = refused
         self._until_close = until_close and not refused
         self._usage: Usage | None = None
@@ -124,9 +139,9 @@ class WholeJudge:
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
         """See Judge; `body` is everything so far, since a JSON answer is judged when it is whole."""
         if complete:
-            if self._until_close and not answers.is_json(body):
+            if self._until_close and not is_json(body):
                 return _CUT
-            is_error, self._usage = answers.read_whole(body)
+            is_error, self._usage = self._grammar.read_whole(body)
             if is_error and not self._refused:
                 return Failure(FailureKind.ERROR_EVENT, detail="the engine answered 200 with an error")
             self.begun = True
@@ -143,5 +158,5 @@ class WholeJudge:
 
     def end(self) -> tuple[Failure | None, Usage | None]:
         """See Judge. Of an answer too large to be kept, its last byte has to tell whether it was cut."""
-        whole = self.begun or not self._until_close or self._tail.rstrip().endswith(b"}")
-        return None if whole else _CUT, self._usage or answers.usage_near_end(self._tail)
+        whole = self.begun or not self._until_close or self._tail.rstrip().endswith((b"}", b"]"))
+        return None if whole else _CUT, self._usage or usage_near_end(self._tail, self._grammar.read_usage)

@@ -7,22 +7,27 @@ proved to be JSON in UTF-8, before anything else trusts it. No message here repe
 from __future__ import annotations
 
 import re
-from typing import Annotated, NoReturn, TypeVar
+from functools import cache
+from typing import Annotated, ClassVar, NoReturn, TypeVar, cast
 
-from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, defstruct, structs
 from msgspec.json import Decoder
 
+from maitred.config.tree import STEERING_FIELDS
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
+from maitred.wire import media
+from maitred.wire.media import Message, Never
 from maitred.wire.members import TOO_DEEP
 
-KEYS_READ = ("model", "stream", "stream_options", "n", "best_of", "prompt", "input")
+KEYS_READ = ("model", "stream", "stream_options", "n", "best_of", "prompt", "input", "messages")
 """Top-level keys that decisions rest on."""
 
 SEQUENCES_MAX = 128
 """Bound of `n` and `best_of`."""
 
 MESSAGE_CHARS_MAX = 300
+MODEL_MISSING = "you must provide a model parameter"
 
 COUNTED_BYTES_MAX = 64 * 1024
 """Prompts are counted one by one in lists up to this size: the 20,000 smallest take a millisecond."""
@@ -35,7 +40,10 @@ _T = TypeVar("_T")
 
 
 class Body(Struct, frozen=True):
-    """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts."""
+    """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts.
+
+    `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
+    """
 
     model: str
     stream: bool = False
@@ -43,31 +51,84 @@ class Body(Struct, frozen=True):
     wants_usage: bool = False
 
 
+class _Said(Struct):
+    """What is read of the body of any API. `contents` names other members that may hold media."""
+
+    contents: ClassVar[tuple[str, ...]] = ()
+    model: str = ""
+    messages: list[Message] | None = None
+
+    def body(self) -> Body:
+        return Body(self.model)
+
+
 class _StreamOptions(Struct):
     include_usage: bool | None = None
 
 
-class _Chat(Struct):
-    model: str = ""
+class _Chat(_Said):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: _Count | None = None
+
+    def body(self) -> Body:
+        options = self.stream_options
+        wants_usage = options is not None and bool(options.include_usage)
+        return Body(self.model, bool(self.stream), self.n or 1, wants_usage)
 
 
 class _Completions(_Chat):
     best_of: _Count | None = None
     prompt: Raw = _NULL
 
+    def body(self) -> Body:
+        sequences = max(self.n or 1, self.best_of or 1) * _prompts(self.prompt)
+        return structs.replace(super().body(), sequences=sequences)
 
-class _Embeddings(Struct):
-    model: str = ""
+
+class _Messages(_Said):
+    stream: bool | None = None
+
+    def body(self) -> Body:
+        return Body(self.model, bool(self.stream), wants_usage=True)  # these streams always tell it
+
+
+class _Inputs(_Said):
+    contents = ("input",)
     input: Raw = _NULL
 
+    def body(self) -> Body:
+        return Body(self.model, sequences=_prompts(self.input))
 
-_CHAT = Decoder(_Chat)
-_COMPLETIONS = Decoder(_Completions)
-_EMBEDDINGS = Decoder(_Embeddings)
+
+class _Pairs(_Said):
+    contents = (
+        "query", "queries", "documents", "items", "texts", "text_1", "text_2", "data_1", "data_2"
+    )  # fmt: skip
+    query: Raw = _NULL
+    queries: Raw = _NULL
+    documents: Raw = _NULL
+    items: Raw = _NULL
+    texts: Raw = _NULL
+    text_1: Raw = _NULL
+    text_2: Raw = _NULL
+    data_1: Raw = _NULL
+    data_2: Raw = _NULL
+
+    def body(self) -> Body:
+        return Body(self.model, sequences=max(_prompts(getattr(self, name)) for name in self.contents))
+
+
+_SHAPES: tuple[type[_Said], ...] = (
+    _Chat, _Completions, _Inputs, _Messages, _Said, _Pairs, _Pairs, _Inputs, _Inputs, _Said, _Said
+)  # fmt: skip
+"""What is read for each Api, by its number."""
+_NAMELESS = frozenset({Api.RERANK, Api.SCORE, Api.CLASSIFY, Api.POOLING, Api.TOKENIZE, Api.DETOKENIZE})
+"""Where some engines know no model, having only one."""
 _LIST = Decoder(list[Raw])
+# Lists begin with it, objects and words with something behind it, texts and numbers with something before it.
+# A bytearray compares itself with bytes where they are; no other look at the first of them is as quick.
+_MORE_THAN_TEXT = bytearray(b"[")
 
 # A value that is one prompt: no list, or a list that is empty or of numbers.
 _ONE_PROMPT = re.compile(rb"[^\[]|\[\s*+[-\d\]]")
@@ -76,32 +137,52 @@ _HALF_PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB]..(?!\\u)")
 _PAIR_BYTES = 12
 
 
-def decode(api: Api, body: bytes) -> Body:
+@cache
+def _decoders(allowed: tuple[str, ...]) -> tuple[Decoder[_Said], ...]:
+    """One for each Api; to all of them a steering field is an error unless it is allowed."""
+    closed = [(name, Never, 0) for name in STEERING_FIELDS if name not in allowed]
+    return tuple(Decoder(cast("type[_Said]", defstruct("Body", closed, bases=(shape,)))) for shape in _SHAPES)
+
+
+class Rules(Struct, frozen=True):
+    """What clients may do here that is refused otherwise.
+
+    `fields`: those of STEERING_FIELDS they may set. `domains`: where engines may fetch media for them.
+    """
+
+    fields: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    decoders: tuple[Decoder[_Said], ...] = ()
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "decoders", _decoders(self.fields))
+
+
+STRICT = Rules()
+
+
+def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
     """Read `body`; raise Refusal when it is not a JSON object in UTF-8 or a member we read is wrong.
 
     A key that comes twice counts the last time, as the engines have it.
     """
-    said = _decode(api, body)
-    if not said.model:
-        raise Refusal(Outcome.BAD_REQUEST, "you must provide a model parameter", param="model")
-    return said
-
-
-def _decode(api: Api, body: bytes) -> Body:
     if not body.isascii():
         _check_utf8(body)
-    if api is Api.EMBEDDINGS:
-        embeddings = _read(_EMBEDDINGS, body)
-        return Body(embeddings.model, sequences=_prompts(embeddings.input))
-    if api is Api.CHAT:
-        said = _read(_CHAT, body)
-        sequences = said.n or 1
-    else:
-        said = completions = _read(_COMPLETIONS, body)
-        sequences = max(said.n or 1, completions.best_of or 1) * _prompts(completions.prompt)
-    options = said.stream_options
-    wants_usage = options is not None and bool(options.include_usage)
-    return Body(said.model, bool(said.stream), sequences, wants_usage)
+    decoder = rules.decoders[api]
+    try:
+        said = decoder.decode(body)
+    except (DecodeError, RecursionError, IndexError):
+        said = _read(decoder, body)  # which says what is wrong
+    if not said.model and api not in _NAMELESS:
+        raise Refusal(Outcome.BAD_REQUEST, MODEL_MISSING, param="model")
+    if messages := said.messages:
+        for message in messages:
+            if message.content >= _MORE_THAN_TEXT:
+                media.check(messages, rules.domains)
+                break
+    for name in said.contents:
+        media.check_content(name, getattr(said, name), rules.domains)
+    return said.body()
 
 
 def _prompts(value: Raw) -> int:
@@ -117,7 +198,7 @@ def _prompts(value: Raw) -> int:
     return len(_read(_LIST, bytes(raw)))
 
 
-def _read(decoder: Decoder[_T], raw: bytes) -> _T:
+def _read(decoder: Decoder[_T], raw: bytes, *, again: bool = True) -> _T:
     try:
         return decoder.decode(raw)
     except ValidationError as error:
@@ -126,6 +207,11 @@ def _read(decoder: Decoder[_T], raw: bytes) -> _T:
         _refuse(f"the body is not valid JSON: {_syntax(raw, str(error))}")
     except RecursionError:
         _refuse(TOO_DEEP)
+    except IndexError:
+        if not again:
+            _refuse(media.TOO_MANY)
+    media.refill()
+    return _read(decoder, raw, again=False)
 
 
 def _check_utf8(body: bytes) -> None:
@@ -155,6 +241,8 @@ def _syntax(raw: bytes, error: str) -> str:
 def _refuse_type(error: str) -> NoReturn:
     said, _, path = error.partition(" - at `$")
     param = path.strip(".`")
+    if param in STEERING_FIELDS:
+        _refuse(f"{param}: clients may not set this here (trust.fields)", param)
     _refuse(f"{param or 'the body'}: {said[:1].lower()}{said[1:]}", param or None)
 
 

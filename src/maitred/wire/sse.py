@@ -114,25 +114,26 @@ class Scanner:
 class Tail:
     """Counts events and remembers the end of a stream, at a few hundred nanoseconds a read.
 
-    `events` counts by boundary and first field of the next event, the same for every way of cutting.
+    `events` counts by boundary and how the next event begins, the same for every way of cutting.
     """
 
-    __slots__ = ("_carry", "_kept", "_mark", "_parts", "events")
+    __slots__ = ("_carry", "_kept", "_mark", "_parts", "_start", "events")
 
-    def __init__(self, start: bytes) -> None:
-        """`start`: what has passed so far."""
+    def __init__(self, passed: bytes, start: bytes = b"data") -> None:
+        """`passed`: what has passed so far; `start`: with what an event that counts begins."""
+        self._start = start
         self._mark = b""  # how an event shows that another came before it; known with the first line end
         self._parts: list[bytes] = []
         self._kept = 0
         self._carry = b""
         self.events = 0
-        self.feed(start)
+        self.feed(passed)
 
     def feed(self, data: bytes) -> None:
         """Take note of the next bytes."""
         seen = self._carry + data
         if not self._mark and (line := FIRST_LINE_END.search(seen)) is not None:
-            self._mark = 2 * line[0] + b"data"
+            self._mark = 2 * line[0] + self._start
         if self._mark:
             self.events += seen.count(self._mark)
             self._carry = seen[1 - len(self._mark) :]

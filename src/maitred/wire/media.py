@@ -1,0 +1,222 @@
+"""Media in a request: an engine may only be made to fetch what the operator lets it fetch.
+
+Engines fetch the images, sounds and films that a request refers to, from inside the operator's network. So a
+reference in a place where an engine would follow one must hold the data itself (`data:`, or base64 alone) or
+name a host that was allowed. Texts may say what they like, tool calls too: nobody follows them.
+
+Nothing is decoded that need not be. Texts and data stay the bytes of the body; of a part of a content only
+what could refer to something is picked out, and only where a content is more than a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, NoReturn, TypeVar
+
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, field
+from msgspec.json import Decoder
+
+from maitred.core.outcome import Outcome, Refusal
+from maitred.wire.members import TOO_DEEP
+
+PARTS_MAX = 16 * 1024
+"""Bound of messages and parts in one body: a short one takes many times its bytes in memory."""
+MIXED_ITEMS_MAX = 256 * 1024
+"""Bound of the items of a list with texts beside parts, for there the texts are copied."""
+DEPTH_MAX = 8
+"""Bound of contents within contents, for each is read again."""
+REFERENCE_BYTES_MAX = 8 * 1024
+"""What is longer can only be data, and by so many bytes it shows."""
+TOO_MANY = f"more than {PARTS_MAX} messages and parts in the body"
+NOT_ALLOWED = (
+    "media may come in the request itself (data:) or from hosts that the operator has allowed (media.domains)"
+)
+
+NOTHING = Raw(b"null")
+Never = Annotated[int, Meta(gt=0, lt=0)]
+"""The type of a member that must not be there: no value is of it, and none is kept to find that out."""
+
+_T = TypeVar("_T")
+_free = [0] * PARTS_MAX
+
+
+def refill() -> None:
+    """Let PARTS_MAX messages and parts be read again.
+
+    Each takes a place, and an IndexError ends the decoding at once when there is none left. So whoever meets
+    one tries again after this: only what is too large fails then.
+    """
+    _free.extend([0] * (PARTS_MAX - len(_free)))
+
+
+class _Counted(Struct, gc=False):
+    place: Never = field(name="(place)", default_factory=_free.pop)
+
+
+class Message(_Counted, gc=False):
+    """A message, of which only the content matters here."""
+
+    content: Raw = NOTHING
+
+
+class _Part(_Counted, gc=False):
+    image_url: Raw = NOTHING
+    video_url: Raw = NOTHING
+    audio_url: Raw = NOTHING
+    file_url: Raw = NOTHING
+    input_image: Raw = NOTHING
+    input_audio: Raw = NOTHING
+    input_video: Raw = NOTHING
+    image: Raw = NOTHING
+    video: Raw = NOTHING
+    audio: Raw = NOTHING
+    file: Raw = NOTHING
+    source: Raw = NOTHING
+    content: Raw = NOTHING
+
+
+class _Source(_Counted, gc=False):
+    url: Raw = NOTHING
+    file_url: Raw = NOTHING
+    file_data: Raw = NOTHING
+    path: Raw = NOTHING
+    content: Raw = NOTHING
+
+
+_PLAIN = _Part()
+_OTHER = {"place", "content"}
+_MEDIA = tuple(name for name in _Part.__struct_fields__ if name not in _OTHER)
+_REFERENCES = tuple(name for name in _Source.__struct_fields__ if name not in _OTHER)
+
+_part = Decoder(_Part).decode
+_parts = Decoder(list[_Part]).decode
+_mixed = Decoder(list[_Part | str | list[_Part | str]]).decode
+_source = Decoder(_Source).decode
+_text = Decoder(str).decode
+
+_is_text = re.compile(rb'"').match
+_is_object = re.compile(rb"\{").match
+is_nested = re.compile(rb"[\[{]").match
+_has_object = re.compile(rb"\{").search
+# Base64 in the ways JSON may spell it, cut anywhere. A path would begin with a slash, as only a JPEG does.
+_is_base64 = re.compile(
+    rb'"(?!(?:\\?/|\\u002[fF])(?!9j))'
+    rb"(?:[A-Za-z0-9+/=_-]|\\[/nr]|\\u002[bBfF]|\\u003[dD])*+"
+    rb'(?:"|(?:\\\w{0,5})?)'
+).fullmatch
+_url = re.compile(
+    r"https?://((?:[a-z0-9_-]+\.)*+([a-z0-9_-]+))(?::[0-9]{1,5})?(?:[/?#][^\\\x00-\x20\x7f]*)?",
+    re.ASCII | re.IGNORECASE,
+).fullmatch
+_is_number = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE).fullmatch
+
+
+def check(messages: Sequence[Message], domains: tuple[str, ...]) -> None:
+    """Raise Refusal, naming the place, when one of the messages refers to what may not be fetched.
+
+    `domains`: the hosts that may be asked, in lower case; each with all names below it.
+    """
+    for at, message in enumerate(messages):
+        if is_nested(message.content):
+            check_content(f"messages[{at}].content", message.content, domains)
+
+
+def check_content(name: str, content: Raw, domains: tuple[str, ...]) -> None:
+    """Do the same for one content, or for a list of them: texts, parts, lists of parts."""
+    try:
+        below = _in_content(content, domains, 0)
+    except IndexError:
+        _refuse(name, TOO_MANY)
+    except RecursionError:  # the same bytes passed before, on a shorter stack
+        _refuse(name, TOO_DEEP)
+    except DecodeError:
+        _refuse(name, "neither a text nor a list of texts and parts")
+    if below is not None:
+        _refuse(name + below, NOT_ALLOWED)
+
+
+def _in_content(content: Raw, domains: tuple[str, ...], depth: int) -> str | None:
+    """Return the path from here to the first reference that is not allowed, None when all are."""
+    if not is_nested(content) or not _has_object(content):
+        return None
+    if depth == DEPTH_MAX:
+        raise RecursionError
+    if _is_object(content):
+        return _in_part(_counted(_part, content), domains, depth)
+    return _in_list(_items(content), domains, depth)
+
+
+def _items(content: Raw) -> Sequence[_Part | str | list[_Part | str]]:
+    try:
+        return _counted(_parts, content)
+    except ValidationError:  # not of parts alone, which is rare
+        if bytes(content).count(b",") >= MIXED_ITEMS_MAX:
+            raise IndexError from None
+        return _counted(_mixed, content)
+
+
+def _counted(decode: Callable[[Raw], _T], content: Raw) -> _T:
+    try:
+        return decode(content)
+    except IndexError:
+        refill()
+    return decode(content)
+
+
+def _in_list(
+    parts: Sequence[_Part | str | list[_Part | str]], domains: tuple[str, ...], depth: int
+) -> str | None:
+    for at, part in enumerate(parts):
+        if part == _PLAIN or isinstance(part, str):
+            continue
+        inside = _in_list(part, domains, depth) if isinstance(part, list) else _in_part(part, domains, depth)
+        if inside is not None:
+            return f"[{at}]{inside}"
+    return None
+
+
+def _in_part(part: _Part, domains: tuple[str, ...], depth: int) -> str | None:
+    for name in _MEDIA:
+        value = getattr(part, name)
+        # A source that is a text names where a text was found; nobody looks it up.
+        cited = name == "source" and _is_text(value)
+        if value is not NOTHING and not cited and not _is_allowed(value, domains, depth):
+            return f".{name}"
+    below = _in_content(part.content, domains, depth + 1)
+    return None if below is None else f".content{below}"
+
+
+def _is_allowed(value: Raw, domains: tuple[str, ...], depth: int) -> bool:
+    """Whether a medium is data or where it may be fetched from: a reference, or an object with some."""
+    if not _is_object(value):
+        return _is_harmless(value, domains)
+    source = _counted(_source, value)
+    references = (getattr(source, name) for name in _REFERENCES)
+    if not all(_is_harmless(reference, domains) for reference in references):
+        return False
+    return _in_content(source.content, domains, depth + 1) is None
+
+
+def _is_harmless(reference: Raw, domains: tuple[str, ...]) -> bool:
+    if not _is_text(reference):
+        return not is_nested(reference)
+    view = memoryview(reference)
+    head = bytes(view[:REFERENCE_BYTES_MAX])
+    if head.startswith(b'"data:') or _is_base64(head):
+        return True
+    return view.nbytes <= REFERENCE_BYTES_MAX and _may_be_fetched(_text(reference), domains)
+
+
+def _may_be_fetched(reference: str, domains: tuple[str, ...]) -> bool:
+    if reference.startswith("data:"):
+        return True
+    url = _url(reference)
+    if url is None or _is_number(url[2]):  # a host whose last label is a number is an address
+        return False
+    host = url[1].lower()
+    return any(host == domain or host.endswith("." + domain) for domain in domains)
+
+
+def _refuse(param: str, message: str) -> NoReturn:
+    raise Refusal(Outcome.BAD_REQUEST, f"{param}: {message}", param=param) from None
