@@ -10,7 +10,7 @@ from typing import Any
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.memory import MemoryNetwork
-from maitred.net.server import HttpLimits, ServerConnection, factory
+from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
 from tests.net.http import Client, connected, turns
 
@@ -26,6 +26,7 @@ class Site:
 
     def __init__(self) -> None:
         self.draining = False
+        self.cors: frozenset[str] = frozenset()
         self.served: list[tuple[str, str, bytes]] = []
         self.refused: list[Outcome] = []
         self.held: list[HttpExchange] = []
@@ -68,11 +69,11 @@ class Door:
         self.site = site
         self.sweep = sweep
         self.network = network
-        self._address = address
+        self.address = address
 
     async def client(self, kind: type[Client] = Client) -> Client:
         """A new connection."""
-        return await connected(self.network, self._address, kind)
+        return await connected(self.network, self.address, kind)
 
 
 @asynccontextmanager
@@ -82,7 +83,8 @@ async def door(network: MemoryNetwork | None = None, **limits: Any) -> AsyncIter
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: faults.append(context))
     network, site, sweep = network or MemoryNetwork(), Site(), Sweep(loop.time)
-    listener = await network.listen(factory(site, sweep, HttpLimits(**limits)), "127.0.0.1", 0)
+    bounds = HttpLimits(**limits)
+    listener = await network.listen(lambda: ServerConnection(site, sweep, bounds), "127.0.0.1", 0)
     sweep.start()
     yield Door(site, sweep, network, listener.address)
     for connection in list(site.connections):

@@ -41,7 +41,8 @@ def test_a_question_is_answered(raw: bytes, answer: tuple[int, bytes]) -> None:
             task = await asked(at)
             (engine,) = at.engines
             host = at.url.removeprefix("http://")
-            assert engine.received == f"GET /v1/models HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+            head = f"GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+            assert engine.received == head.encode()
             engine.send(raw)
             assert await task == answer
             assert at.pool.open == at.pool.idle

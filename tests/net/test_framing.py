@@ -159,7 +159,56 @@ MALFORMED = {
     "a hidden coding": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: \x0bchunked\r\n\r\n" % H + SMUGGLED,
     "only gzip": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: gzip\r\n\r\n" % H,
     "identity": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: identity\r\n\r\n" % H,
+    "identity behind chunked": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: chunked, identity\r\n\r\n" % H
+    + SMUGGLED,
+    "identity before chunked": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: identity, chunked\r\n\r\n" % H
+    + SMUGGLED,
+    "the same coding twice": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n" % H
+    + b"Transfer-Encoding: chunked\r\n\r\n"
+    + SMUGGLED,
+    "a length between two codings": b"POST /echo HTTP/1.1\r\n%bTransfer-Encoding: identity\r\n" % H
+    + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + SMUGGLED,
     "a coding in 1.0": b"POST /echo HTTP/1.0\r\n%bTransfer-Encoding: chunked\r\n\r\n" % H + SMUGGLED,
+    **{
+        f"a coding written {line!r}": b"POST /echo HTTP/1.1\r\n%b%b\r\n\r\n" % (H, line) + SMUGGLED
+        for line in (
+            b"Transfer-Encoding : chunked",
+            b"Transfer-Encoding\t: chunked",
+            b"Transfer-Encoding:",
+            b"Transfer-Encoding: xchunked",
+            b"Transfer-Encoding: chunkedx",
+            b"Transfer-Encoding: chunked\t",
+            b"Transfer-Encoding: chunked,",
+            b"Transfer-Encoding: ,chunked",
+            b"Transfer-Encoding: chunked;q=1",
+            b'Transfer-Encoding: "chunked"',
+            b"Transfer-Encoding: chun\x00ked",
+            b"Transfer-Encoding: chunked\x00",
+            b"Transfer-Encoding: chunked\r",
+            b"Transfer-Encoding: \xffchunked",
+            b"Transfer\x00Encoding: chunked",
+            b"\tTransfer-Encoding: chunked",
+            b"X: a\r\n Transfer-Encoding: chunked",
+            b"X: a\nTransfer-Encoding: chunked",
+            b"X: a\rTransfer-Encoding: chunked",
+            b"X: a\r\n\rTransfer-Encoding: chunked",
+            b"Content-Length: 4\nTransfer-Encoding: chunked",
+        )
+    },
+    **{
+        f"a length written {line!r}": b"POST /echo HTTP/1.1\r\n%b%b\r\n\r\nabcd" % (H, line)
+        for line in (
+            b"Content-Length: 0x4",
+            b"Content-Length: 4;",
+            b"Content-Length: 4.0",
+            b"Content-Length: 4,",
+            b"Content-Length: 4\x00",
+            b"Content-Length:\r\n 4",
+            b"Content-Length\t: 4",
+            b"Content-Length: 4\r\ncontent-length: 4",
+        )
+    },
     "HTTP/2.0": b"GET /echo HTTP/2.0\r\n%b\r\n" % H,
     "HTTP/0.9": b"GET /echo HTTP/0.9\r\n%b\r\n" % H,
     "HTTP/1.2": b"GET /echo HTTP/1.2\r\n%b\r\n" % H,
@@ -168,9 +217,42 @@ MALFORMED = {
     "the preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "another protocol": b"GET /echo ICE/1.0\r\n%b\r\n" % H,
     "lower case": b"get /echo HTTP/1.1\r\n%b\r\n" % H,
+    "a version in small letters": b"GET /echo http/1.1\r\n%b\r\n" % H,
+    "a version of two digits": b"GET /echo HTTP/1.10\r\n%b\r\n" % H,
+    "a blank behind the version": b"GET /echo HTTP/1.1 \r\n%b\r\n" % H,
     "no host": b"GET /echo HTTP/1.1\r\n\r\n",
     "two hosts": b"GET /echo HTTP/1.1\r\n%b%b\r\n" % (H, H),
     "two hosts of different case": b"GET /echo HTTP/1.1\r\n%bHOST: other\r\n\r\n" % H,
+    **{
+        f"the host {host!r}": b"GET /echo HTTP/1.1\r\nHost:%b\r\n\r\n" % host
+        for host in (
+            b"",
+            b" ",
+            b" a b",
+            b" a, b",
+            b" a/b",
+            b" u@a",
+            b" a:b",
+            b" [::1",
+            b" a\x00",
+            b" http://a",
+        )
+    },
+    "a host malformed in 1.0": b"GET /echo HTTP/1.0\r\nHost: a b\r\n\r\n",
+    **{
+        f"the target {target!r}": b"GET %b HTTP/1.1\r\n%b\r\n" % (target, H)
+        for target in (
+            b"*",
+            b"gateway:80",
+            b"/echo%",
+            b"/ech%zz",
+            b"/echo#x",
+            b"http:///echo",
+            b"http://u@gateway/echo",
+            b"ftp://gateway/echo",
+        )
+    },
+    "a path for CONNECT": b"CONNECT /echo HTTP/1.1\r\n%b\r\n" % H,
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "an unknown method": b"FROB /echo HTTP/1.1\r\n%b\r\n" % H,
     "not ASCII": "GET /ec\u00e4ho HTTP/1.1\r\nHost: gateway\r\n\r\n".encode(),
@@ -181,6 +263,21 @@ BAD_CHUNKS = {
     "a signed size": b"+3\r\nabc\r\n0\r\n\r\n",
     "a negative size": b"-3\r\nabc\r\n0\r\n\r\n",
     "a prefixed size": b"0x3\r\nabc\r\n0\r\n\r\n",
+    "a sign before nothing": b"-0\r\n\r\n",
+    "a prefix of nothing": b"0x\r\n\r\n",
+    "a size with a comma": b"3,\r\nabc\r\n0\r\n\r\n",
+    "a size with a point": b"3.0\r\nabc\r\n0\r\n\r\n",
+    "a size with NUL": b"3\x00\r\nabc\r\n0\r\n\r\n",
+    "a tab after the size": b"3\t\r\nabc\r\n0\r\n\r\n",
+    "a size just beyond 64 bits": b"10000000000000003\r\nabc\r\n0\r\n\r\n",
+    "bare CR after the size": b"3\rabc\r\n0\r\n\r\n",
+    "bare CR in an extension": b"3;a\rb\r\nabc\r\n0\r\n\r\n",
+    "two CRs after an extension": b"3;a\r\r\nabc\r\n0\r\n\r\n",
+    "bare CR after the data": b"3\r\nabc\r0\r\n\r\n",
+    "a blank before an extension": b"3 ;a\r\nabc\r\n0\r\n\r\n",
+    "a quoted line end": b'3;a="\r\n"\r\nabc\r\n0\r\n\r\n',
+    "a coding as a trailer": b"3\r\nabc\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "a folded trailer": b"3\r\nabc\r\n0\r\nX: a\r\n b\r\n\r\n",
     "an empty size": b"\r\nabc\r\n0\r\n\r\n",
     "a size beyond 64 bits": b"FFFFFFFFFFFFFFFFF\r\nabc\r\n0\r\n\r\n",
     "a blank before the size": b" 3\r\nabc\r\n0\r\n\r\n",
@@ -229,7 +326,7 @@ def test_connect_is_refused_and_its_tunnel_is_not_read() -> None:
         async with door() as at:
             client = await at.client()
             client.send(b"CONNECT engine:80 HTTP/1.1\r\nHost: engine\r\n\r\n" + get(ECHO))
-            assert (await client.answer()).status in (404, 405)
+            assert (await client.answer()).status == 404  # this site has no path for it
             await client.closed()
             assert client.unread == b""
             assert at.site.served == []

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from maitred.app.gateway import GatewayApp
 from maitred.config.kinds import Address
-from maitred.config.tree import Config, Listen, Model
+from maitred.config.tree import Config, Health, Listen, Model, Scrape
 from maitred.core.words import EndpointState
 from maitred.net import virtual
 from maitred.net.memory import MemoryNetwork
@@ -169,6 +169,9 @@ async def serving(
 ) -> AsyncIterator[Place]:
     """A gateway before so many kitchens with one menu; `sections` are parts of its configuration.
 
+    No kitchen is asked for a token or for metrics unless `health` or `scrape` say so: plans are for the
+    test's own requests.
+
     `model`: options of the one model, which is called "m" unless they say otherwise.
     """
     network = network or MemoryNetwork()
@@ -179,6 +182,8 @@ async def serving(
     for kitchen in built:
         await kitchen.open(network)
     named = Model(**{"name": MODEL, "endpoints": tuple(k.url for k in built), **(model or {})})
+    quiet = {"health": Health(generate=False), "scrape": Scrape(period_s=1e6)}
+    sections = {**quiet, **sections}
     config = Config(listen=Listen(Address("127.0.0.1", 0)), models=(named,), **sections)
     place = Place(network, menu, built, config)
     try:

@@ -24,7 +24,7 @@ async def stalled(place: Place, request: bytes) -> Client:
     client.send(request)
     await place.menu.called()
     await turns(3 * COUNT)
-    assert place.kitchens[0].connections[0].paused
+    assert place.kitchens[0].serving[0].paused
     return client
 
 
@@ -47,7 +47,7 @@ async def test_a_stream_waits_for_its_client() -> None:
         answer = await client.answer()
         assert answer.body == b"".join((ROLE, *([WORD] * COUNT), DONE))
         assert place.outcomes == ["completed"]
-        assert not place.kitchens[0].connections[0].paused
+        assert not place.kitchens[0].serving[0].paused
 
 
 @pytest.mark.parametrize("framing", ["transfer-encoding: chunked", f"content-length: {COUNT * len(PIECE)}"])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 
 import pytest
 
 from maitred.config.tree import Http
-from tests.net.http import get, post
+from tests.net.http import Answer, get, post
 from tests.net.test_framing import MALFORMED
-from tests.proxy.place import CHAT, WHOLE, chat, in_virtual_time, serving
-from tests.proxy.upstream import CARD, GOOD, JSON, SILENCE
+from tests.proxy.place import CHAT, STREAM, WHOLE, chat, in_virtual_time, serving
+from tests.proxy.upstream import CARD, GOOD, GOOD_STREAM, JSON, SILENCE
 
 # -- paths of our own ---------------------------------------------------------------------------------
 
@@ -68,6 +69,23 @@ REFUSED = {
         "media_type",
     ),
     "text": (get(CHAT, "Content-Type: text/plain", "Content-Length: 0", method="POST"), 415, "media_type"),
+    "a path with an escaped slash": (post("/v1%2Fchat/completions", chat()), 404, "path_not_found"),
+    "two slashes": (post("//v1/chat/completions", chat()), 404, "path_not_found"),
+    "dots": (post("/v1/../v1/chat/completions", chat()), 404, "path_not_found"),
+    "escaped dots": (post("/v1/%2e/chat/completions", chat()), 404, "path_not_found"),
+    "a way out of the models": (get("/v1/models/../../metrics"), 404, "model_not_found"),
+    "another path elsewhere": (get("http://engine:8000/metrics"), 404, "path_not_found"),
+    "a malformed escape": (post("/v1/chat%/completions", chat()), 400, "bad_request"),
+    "a fragment": (post(CHAT + "#x", chat()), 400, "bad_request"),
+    "OPTIONS of everything": (get("*", method="OPTIONS"), 405, "method_not_allowed"),
+    "gzip that is none": (post(CHAT, chat(), "Content-Encoding: gzip"), 400, "bad_request"),
+    "gzip cut short": (
+        post(CHAT, gzip.compress(chat())[:-1], "Content-Encoding: gzip"),
+        400,
+        "bad_request",
+    ),
+    "gzip of no JSON": (post(CHAT, gzip.compress(b"no"), "Content-Encoding: gzip"), 400, "bad_request"),
+    "gzip twice": (post(CHAT, gzip.compress(chat()), "Content-Encoding: gzip, gzip"), 415, "media_type"),
     "zstd": (post(CHAT, chat(), "Content-Encoding: zstd"), 415, "media_type"),
     "a body by length": (post(CHAT, BIG), 413, "body_too_large"),
     "headers": (post(CHAT, chat(), *(f"X-{n}: a" for n in range(200))), 431, "headers_too_large"),
@@ -100,13 +118,76 @@ async def test_what_is_refused_reaches_no_engine_and_is_told(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "allow"), [(CHAT, b"POST"), ("/v1/models", b"GET, HEAD"), ("/readyz", b"GET, HEAD")]
+    ("path", "allow"),
+    [
+        (CHAT, b"POST"),
+        ("/v1/models", b"GET, HEAD"),
+        ("/v1/models/m", b"GET, HEAD"),
+        ("/readyz", b"GET, HEAD"),
+    ],
+)
+@pytest.mark.parametrize("method", ["PUT", "OPTIONS", "TRACE"])
+@in_virtual_time()
+async def test_what_a_path_takes_is_told(path: str, allow: bytes, method: str) -> None:
+    async with serving() as place:
+        answer = await place.ask(get(path, method=method))
+        assert (answer.status, answer.value(b"allow")) == (405, allow)
+        assert answer.values(b"access-control-allow-origin") == answer.values(b"vary") == []
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/m", "/v1/models/other", "/readyz", CHAT, "/nope"])
+@in_virtual_time()
+async def test_head_says_what_get_would_without_its_body(path: str) -> None:
+    async with serving() as place:
+        whole, head = await place.ask(get(path)), await place.ask(get(path, method="HEAD"))
+        assert (head.status, head.body) == (whole.status, b"")
+        assert head.value(b"content-length") == str(len(whole.body)).encode()
+        assert without_id(head) == without_id(whole)
+
+
+def without_id(answer: Answer) -> list[tuple[bytes, bytes]]:
+    return [header for header in answer.headers if header[0] != b"x-request-id"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://gateway" + CHAT,
+        "https://other.example:8443/v1/chat/completions?api-version=1",
+        "/v1/%63hat/%63ompletions",
+        "/%76%31/chat/completions",
+        CHAT + "?key=%zz",
+    ],
 )
 @in_virtual_time()
-async def test_what_a_path_takes_is_told(path: str, allow: bytes) -> None:
+async def test_a_path_may_be_written_in_other_ways_and_goes_on_in_ours(target: str) -> None:
     async with serving() as place:
-        answer = await place.ask(get(path, method="PUT"))
-        assert (answer.status, answer.value(b"allow")) == (405, allow)
+        assert (await place.ask(post(target, chat()))).body == JSON
+        assert [asked.target for asked in place.menu.asked] == [CHAT]
+        assert place.lines[0]["path"] == CHAT
+        listed = await place.ask(get("http://gateway/v1/%6dodels/%6d"))
+        assert (listed.status, listed.json["id"]) == (200, "m")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (get("/v1/messages"), 405),
+        (post("/v1/messages", b"{}", "Content-Encoding: br"), 415),
+        (post("/v1/messages", b"\x1f", "Content-Encoding: gzip"), 400),
+        (post("/v1/messages", BIG), 413),
+        (post("/v1/messages", b"{}", "Host: other"), 400),
+    ],
+)
+@in_virtual_time()
+async def test_what_is_refused_by_the_head_is_told_in_the_shape_of_its_api(
+    request_: bytes, status: int
+) -> None:
+    async with serving(http=Http(body_bytes_max=50_000)) as place:
+        answer = await place.ask(request_)
+        assert (answer.status, answer.json["type"]) == (status, "error")
+        assert answer.value(b"request-id") == answer.value(b"x-request-id") == place.lines[0]["id"].encode()
+        assert place.lines[0]["api"] == "messages"
 
 
 @in_virtual_time()
@@ -116,7 +197,7 @@ async def test_nobody_is_connected_through_to_an_engine() -> None:
         host = place.kitchens[0].url.removeprefix("http://")
         client.send(f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode() + WHOLE)
         answer = await client.answer()
-        assert answer.status == 405
+        assert (answer.status, answer.value(b"allow")) == (405, b"GET, HEAD, POST")
         await client.closed()
         assert place.menu.asked == []
         assert place.outcomes == [answer.outcome]
@@ -133,6 +214,114 @@ async def test_json_by_any_name_is_taken(media: str) -> None:
         assert (await place.ask(get(CHAT, *lines, method="POST") + body)).body == JSON
         bare = get(CHAT, f"Content-Length: {len(body)}", method="POST") + body
         assert (await place.ask(bare)).body == JSON
+
+
+@in_virtual_time()
+async def test_a_coding_that_is_not_understood_is_answered_with_the_one_that_is() -> None:
+    async with serving() as place:
+        answer = await place.ask(post(CHAT, chat(), "Content-Encoding: br"))
+        assert (answer.status, answer.value(b"accept-encoding")) == (415, b"gzip")
+
+
+# -- compressed bodies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "GZIP"])
+@pytest.mark.parametrize("stream", [False, True])
+@in_virtual_time()
+async def test_a_compressed_body_reaches_the_engine_plain(coding: str, stream: bool) -> None:
+    body = chat(stream=stream, stream_options={"include_usage": True}) if stream else chat()
+    async with serving(GOOD_STREAM if stream else GOOD) as place:
+        answer = await place.ask(post(CHAT, gzip.compress(body), f"Content-Encoding: {coding}"))
+        assert answer.status == 200
+        (asked,) = place.menu.asked
+        assert asked.body == body
+        assert asked.values("content-length") == [str(len(body))]
+        assert asked.values("content-encoding") == []
+        assert place.lines[0]["body_bytes"] == len(body)
+
+
+@in_virtual_time()
+async def test_a_body_that_becomes_too_large_is_refused() -> None:
+    async with serving(http=Http(body_bytes_max=50_000)) as place:
+        large = gzip.compress(chat(padding="x" * 50_000))
+        answer = await place.ask(post(CHAT, large, "Content-Encoding: gzip"))
+        assert (answer.status, answer.outcome) == (413, "body_too_large")
+        fits = chat(padding="x" * 49_000)
+        answer = await place.ask(post(CHAT, gzip.compress(fits), "Content-Encoding: gzip"))
+        assert [asked.body for asked in place.menu.asked] == [fits]
+
+
+# -- pages of other origins ---------------------------------------------------------------------------
+
+PAGE = "https://chat.example.com"
+ASKS = (f"Origin: {PAGE}", "Access-Control-Request-Method: POST")
+CORS = Http(cors=(PAGE,))
+
+
+def shared_with(answer: Answer) -> bytes:
+    """Whose pages may read the answer; nobody's where it is b""."""
+    assert answer.values(b"access-control-allow-credentials") == []
+    assert bool(answer.values(b"access-control-expose-headers")) == bool(
+        answer.values(b"access-control-allow-origin")
+    )
+    return answer.value(b"access-control-allow-origin")
+
+
+@pytest.mark.parametrize(("path", "methods"), [(CHAT, b"POST"), ("/v1/models", b"GET, HEAD")])
+@in_virtual_time()
+async def test_a_page_of_a_listed_origin_is_told_what_it_may_send(path: str, methods: bytes) -> None:
+    wants = "Access-Control-Request-Headers: authorization,content-type,x-stainless-lang"
+    async with serving(http=CORS) as place:
+        answer = await place.ask(get(path, *ASKS, wants, method="OPTIONS"))
+        assert (answer.status, answer.body, answer.values(b"content-length")) == (204, b"", [])
+        assert shared_with(answer) == PAGE.encode()
+        assert answer.value(b"access-control-allow-methods") == methods
+        assert answer.value(b"access-control-allow-headers") == wants.partition(" ")[2].encode()
+        assert (answer.value(b"access-control-max-age"), answer.value(b"vary")) == (b"600", b"origin")
+        assert place.outcomes == ["completed"]
+
+
+@pytest.mark.parametrize("request_", [WHOLE, STREAM, get("/v1/models"), get("/livez"), get("/nope")])
+@in_virtual_time()
+async def test_a_page_of_a_listed_origin_may_read_every_answer(request_: bytes) -> None:
+    def of(origin: str) -> bytes:
+        return request_.replace(b"\r\n\r\n", f"\r\nOrigin: {origin}\r\n\r\n".encode(), 1)
+
+    async with serving(GOOD_STREAM if request_ is STREAM else GOOD, http=CORS) as place:
+        mine, other = await place.ask(of(PAGE)), await place.ask(of("https://evil.example"))
+        plain = await place.ask(request_)
+        assert [shared_with(answer) for answer in (mine, other, plain)] == [PAGE.encode(), b"", b""]
+        assert mine.value(b"vary") == b"origin"
+        assert mine.status == other.status == plain.status
+        assert mine.body == other.body == plain.body
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (get(CHAT, "Origin: https://evil.example", ASKS[1], method="OPTIONS"), 405),
+        (get(CHAT, "Origin: null", ASKS[1], method="OPTIONS"), 405),
+        (get(CHAT, ASKS[1], method="OPTIONS"), 405),
+        (get(CHAT, ASKS[0], method="OPTIONS"), 405),
+        (get("/metrics", *ASKS, method="OPTIONS"), 404),
+    ],
+)
+@in_virtual_time()
+async def test_nobody_else_is_told_anything(request_: bytes, status: int) -> None:
+    async with serving(http=CORS) as place:
+        answer = await place.ask(request_)
+        assert answer.status == status
+        assert answer.values(b"access-control-allow-methods") == []
+        assert shared_with(answer) in (b"", PAGE.encode() if ASKS[0].encode() in request_ else b"")
+
+
+@in_virtual_time()
+async def test_without_the_setting_no_page_may_read_anything() -> None:
+    async with serving() as place:
+        for request_, status in ((get(CHAT, *ASKS, method="OPTIONS"), 405), (get("/livez", ASKS[0]), 200)):
+            answer = await place.ask(request_)
+            assert (answer.status, shared_with(answer), answer.values(b"vary")) == (status, b"", [])
 
 
 @pytest.mark.parametrize("case", MALFORMED)

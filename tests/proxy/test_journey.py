@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from maitred.config.tree import Upstream
+from maitred.config.tree import Health, Upstream
 from maitred.core.words import EndpointState
 from tests.proxy.faults import (
     AFTER_CONTENT,
@@ -185,7 +185,7 @@ async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
 
 @in_virtual_time()
 async def test_an_endpoint_that_refuses_connections_is_left_alone_until_a_probe_is_answered() -> None:
-    async with serving(kitchens=2) as place:
+    async with serving(kitchens=2, health=Health(generate=False, slow_start_s=0.0)) as place:
         gone, other = place.kitchens
         place.memory.refuse(*gone.address)
         await place.drop_idle()
@@ -234,26 +234,28 @@ async def test_connections_are_used_again() -> None:
     async with serving() as place:
         for _ in range(5):
             assert (await place.ask()).body == JSON
-        assert {asked.connection for asked in place.menu.asked} == {1}  # the probe's
+        assert len({asked.connection for asked in place.menu.asked}) == 1
         assert place.app.pool.open == place.app.pool.idle == 1
 
 
 @pytest.mark.parametrize("end", [End.CLOSE, End.RESET])
 @in_virtual_time()
 async def test_a_pooled_connection_that_dies_unanswered_is_replaced_once(end: End) -> None:
-    async with serving([end], GOOD) as place:
+    async with serving(GOOD, [end], GOOD) as place:
         assert (await place.ask()).body == JSON
-        assert len(place.menu.asked) == 2
-        assert place.lines[0]["attempts"] == 1
-        assert place.outcomes == ["completed"]
+        assert (await place.ask()).body == JSON
+        assert len(place.menu.asked) == 3
+        assert [line["attempts"] for line in place.lines] == [1, 1]
+        assert place.outcomes == ["completed"] * 2
 
 
 @in_virtual_time()
 async def test_a_fresh_connection_that_dies_too_is_a_failure() -> None:
-    async with serving([End.RESET]) as place:
+    async with serving(GOOD, [End.RESET]) as place:
+        assert (await place.ask()).body == JSON
         assert (await place.ask()).status == 502
-        assert len(place.menu.asked) == 2
-        assert place.outcomes == ["failed_upstream"]
+        assert len(place.menu.asked) == 3
+        assert place.outcomes == ["completed", "failed_upstream"]
 
 
 @in_virtual_time()

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from maitred.config.tree import Journal, Queue, Upstream
+from maitred.config.tree import Health, Journal, Queue, Upstream
 from maitred.core.journal import replay
 from maitred.core.words import EndpointState
 from maitred.net.client import Reader
@@ -122,7 +122,8 @@ def test_words_that_come_just_after_the_client_left_are_dropped() -> None:
 
 def test_an_engine_that_is_down_is_left_alone_until_it_is_back() -> None:
     async def main() -> None:
-        async with serving(kitchens=2, network=Sockets()) as place:
+        health = Health(generate=False, slow_start_s=0.0)
+        async with serving(kitchens=2, network=Sockets(), health=health) as place:
             down, _ = place.kitchens
             port = down.address[1]
             down.close()

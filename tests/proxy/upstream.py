@@ -182,7 +182,10 @@ class Connection(asyncio.Protocol):
         kitchen = self._kitchen
         if head.startswith(b"GET /v1/models "):
             kitchen.probes += 1
-            return [whole(json.dumps({"object": "list", "data": [CARD]}).encode())] if kitchen.lives else []
+            cards = json.dumps({"object": "list", "data": [CARD]}).encode()
+            return [whole(cards), End.CLOSE] if kitchen.lives else []
+        if head.startswith(b"GET "):  # it tells nothing more of itself
+            return [b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", End.CLOSE]
         asked = Asked(kitchen.number, self._number, head, body)
         self._asked.append(asked)
         plan = kitchen.menu.next()

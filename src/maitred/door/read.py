@@ -10,13 +10,29 @@ from msgspec import Struct
 from maitred.control.models import Models, Route
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity, Request
+from maitred.door.inflate import GZIP
 from maitred.net.exchange import RequestHead
 from maitred.wire import edit, requests
+from maitred.wire.fingerprint import fingerprint
+from maitred.wire.requests import STRICT, Rules
 
 APIS = {
     "/v1/chat/completions": Api.CHAT,
     "/v1/completions": Api.COMPLETIONS,
     "/v1/embeddings": Api.EMBEDDINGS,
+    "/v1/messages": Api.MESSAGES,
+    "/v1/messages/count_tokens": Api.COUNT_TOKENS,
+    "/rerank": Api.RERANK,
+    "/v1/rerank": Api.RERANK,
+    "/v2/rerank": Api.RERANK,
+    "/score": Api.SCORE,
+    "/v1/score": Api.SCORE,
+    "/classify": Api.CLASSIFY,
+    "/v1/classify": Api.CLASSIFY,
+    "/pooling": Api.POOLING,
+    "/v1/pooling": Api.POOLING,
+    "/tokenize": Api.TOKENIZE,
+    "/detokenize": Api.DETOKENIZE,
 }
 """The paths that go to engines; everything else is answered here or not at all."""
 
@@ -43,19 +59,31 @@ class Order(Struct):
     hides_usage: bool
 
 
-def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Order:
-    """Read one request. Raises Refusal: broken, or of a model that is not served."""
+def read(head: RequestHead, body: bytes, request_id: str, models: Models, rules: Rules = STRICT) -> Order:
+    """Read one request. Raises Refusal: broken, against the rules, or of a model that is not served."""
     path = head.path
     api = APIS[path]
-    asked = requests.decode(api, body)
-    route = models.find(asked.model)
+    asked = requests.decode(api, body, rules)
+    route = models.find(asked.model) if asked.model else models.only
     if route is None:
         if not models.known:
             raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)
+        if not asked.model:
+            raise Refusal(Outcome.BAD_REQUEST, requests.MODEL_MISSING, param="model")
         message = "the model does not exist here; GET /v1/models lists those that do"
         raise Refusal(Outcome.MODEL_NOT_FOUND, message, param="model")
     hides_usage = asked.stream and not asked.wants_usage
-    request = Request(request_id, api, route.name, route.pool, asked.stream, len(body), asked.sequences)
+    request = Request(
+        request_id,
+        api,
+        route.name,
+        route.pool,
+        asked.stream,
+        len(body),
+        asked.sequences,
+        route.adapter,
+        fingerprint(body),
+    )
     fields, forwarded = head.fields, b""
     for name in FORWARDED:
         if name in fields and name not in fields.get(b"connection", b"").lower():
@@ -67,9 +95,10 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models) -> Ord
 
 
 def check_media(fields: dict[bytes, bytes]) -> None:
-    """Raise Refusal unless the body is said to be plain JSON (or nothing is said)."""
+    """Raise Refusal unless the body is said to be JSON, plain or gzip (or nothing is said)."""
     media = fields.get(b"content-type", JSON).partition(b";")[0].strip().lower()
     if media != JSON and not media.endswith(b"+json"):
         raise Refusal(Outcome.MEDIA_TYPE, "send the body as content-type: application/json")
-    if fields.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise Refusal(Outcome.MEDIA_TYPE, "send the body without content-encoding")
+    if fields.get(b"content-encoding", b"identity").lower() not in (b"identity", *GZIP):
+        message = "send the body plain, or with content-encoding: gzip"
+        raise Refusal(Outcome.MEDIA_TYPE, message, headers=(("accept-encoding", "gzip"),))

@@ -87,9 +87,9 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_heard_at", "_keep",
-        "_length", "_owner", "_parser", "_patience", "_reader", "_sent_at", "_sweep", "_told_head",
-        "_transport", "authority", "deadline", "on_body", "reused", "url",
+        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep",
+        "_length", "_owner", "_parser", "_patience", "_reader", "_sweep", "_told_head", "_transport",
+        "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, patience: Patience, owner: Owner) -> None:
@@ -110,7 +110,7 @@ class ClientConnection(asyncio.Protocol):
         self._chunked = False
         self._head_over = False
         self._head_bytes = 0
-        self._sent_at = 0.0
+        self.sent_at = self.heard_at = 0.0  # instants of the sweep's clock
         self._told_head = False
         self._complete = False
         self._keep = False
@@ -122,13 +122,18 @@ class ClientConnection(asyncio.Protocol):
         """Whether it can no longer carry a request."""
         return self._transport.is_closing()
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for its answer."""
+        return self._reader is not None
+
     def send(self, parts: Sequence[bytes | memoryview], reader: Reader) -> None:
         """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
         if self.closing:
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader
-        self._sent_at = self._sweep.now
+        self.sent_at = self._sweep.now
         self.deadline = self._sweep.now + self._patience.first_byte_s
         size = sum(map(len, parts))
         if size <= JOIN_BYTES_MAX:
@@ -178,7 +183,7 @@ class ClientConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._lose(FailureKind.BAD_RESPONSE, f"not HTTP: {error}")
             return
-        self._heard_at = self._sweep.now  # `expired` moves the deadline: this runs for every chunk
+        self.heard_at = self._sweep.now  # `expired` moves the deadline: this runs for every chunk
         if not self._told_head:
             self.deadline = self._sweep.now + self._patience.idle_s
             self._head_bytes += len(data)
@@ -219,7 +224,7 @@ class ClientConnection(asyncio.Protocol):
             kind = FailureKind.TRUNCATED
         else:
             # Only an idle connection that had died unnoticed is stale; one that dies at work is a crash.
-            unheard = self.reused and not self._head_bytes and self._sweep.now - self._sent_at <= STALE_S
+            unheard = self.reused and not self._head_bytes and self._sweep.now - self.sent_at <= STALE_S
             kind = FailureKind.STALE_CONNECTION if unheard else FailureKind.RESET
         reader, self._reader = self._reader, None
         reader.failed(kind, detail)
@@ -228,8 +233,8 @@ class ClientConnection(asyncio.Protocol):
         """See Sweep: the engine was silent for too long, or the line has been idle long enough."""
         if self._reader is None:
             self._transport.abort()
-        elif self._told_head and self._heard_at + self._patience.idle_s > now:
-            self.deadline = self._heard_at + self._patience.idle_s
+        elif self._told_head and self.heard_at + self._patience.idle_s > now:
+            self.deadline = self.heard_at + self._patience.idle_s
         elif self._told_head:
             self._lose(FailureKind.IDLE_TIMEOUT, f"silent for {self._patience.idle_s:g} s")
         else:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from maitred.core.outcome import Refusal
 from maitred.core.words import Api
+from maitred.net import cors
 from maitred.net.client import JOIN_BYTES_MAX
 from maitred.wire import errors
 
@@ -67,9 +68,10 @@ class Line(Protocol):
 
 
 class Keeper(Protocol):
-    """What an exchange must know of its site: whether connections are still kept."""
+    """What an exchange must know of its site: whether connections are kept, whose pages may read answers."""
 
     draining: bool
+    cors: frozenset[str]
 
 
 class HttpExchange:
@@ -106,7 +108,7 @@ class HttpExchange:
 
     @property
     def path(self) -> str:
-        """For the access log: as the client sent it, without the query."""
+        """For the access log: without host and query."""
         return self.head.path
 
     @property
@@ -118,8 +120,8 @@ class HttpExchange:
     def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None, *, keep: bool = True) -> None:
         """Answer with a refusal in the API's shape; not `keep`: and close."""
         self._keep = self._keep and keep
-        headers = lines([*errors.headers(refusal), (b"x-request-id", request_id.encode())])
-        self.respond(refusal.outcome.status, headers, errors.body(refusal, api))
+        headers = lines(errors.headers(refusal)) + errors.id_lines(api, request_id)
+        self.respond(errors.status(refusal, api), headers, errors.body(refusal, api, request_id))
 
     def fail(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:
         """Answer with a refusal; break off where an answer has begun."""
@@ -138,7 +140,8 @@ class HttpExchange:
         """Answer whole. `headers` are lines without lengths or encodings of the transfer."""
         if self.started or self.gone:
             return
-        head = self._head(status, headers) + b"content-length: %d\r\n\r\n" % len(body)
+        length = b"content-length: %d\r\n\r\n" % len(body) if status != 204 else b"\r\n"
+        head = self._head(status, headers) + length
         if self.head.method == "HEAD":
             body = b""
         if len(body) <= JOIN_BYTES_MAX:
@@ -202,6 +205,9 @@ class HttpExchange:
         self.status = status
         self.started = True
         self.body = b""  # of no more use; who still names the exchange need not keep it
-        self._keep = self._keep and not self._site.draining
+        site = self._site
+        self._keep = self._keep and not site.draining
+        if site.cors:
+            headers += cors.lines(site.cors, self.head.fields)
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
         return line + headers if self._keep else line + headers + b"connection: close\r\n"

@@ -1,4 +1,4 @@
-"""Asking an engine a small question: one GET, its whole answer, a deadline."""
+"""Asking an engine a small question: one GET or POST, its whole answer, a deadline."""
 
 from __future__ import annotations
 
@@ -38,18 +38,22 @@ class _Collector:
             self.over.set_exception(ConnectFailed(kind, detail))
 
 
-async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """Status and body of `GET url+path` on a fresh connection. Raises ConnectFailed, also when it is late."""
+async def fetch(
+    pool: Pool, url: str, path: str, timeout_s: float, json: bytes | None = None
+) -> tuple[int, bytes]:
+    """Status and body of `GET url+path`, or of a POST of this JSON, on a connection of its own.
+
+    Raises ConnectFailed, also when it is late.
+    """
     connection: ClientConnection | None = None
     collector: _Collector | None = None
     try:
         async with asyncio.timeout(timeout_s):
             connection = await pool.connect(url)
             collector = _Collector()
-            head = b"GET %b HTTP/1.1\r\nhost: %b\r\n\r\n" % (path.encode(), connection.authority)
-            connection.send((head,), collector)
+            connection.send((_request(path, connection.authority, json),), collector)
             answer = await collector.over
-            connection = None  # free again, and perhaps already somebody else's
+            connection = None  # closing, or free again and perhaps already somebody else's
             return answer
     except TimeoutError:
         raise ConnectFailed(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {timeout_s:g} s") from None
@@ -57,3 +61,10 @@ async def fetch(pool: Pool, url: str, path: str, timeout_s: float) -> tuple[int,
         collector = None  # its future names the exception, and that, by its traceback, this frame
         if connection is not None:
             connection.abort()
+
+
+def _request(path: str, authority: bytes, json: bytes | None) -> bytes:
+    if json is None:
+        return b"GET %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % (path.encode(), authority)
+    lines = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(json), json)
+    return b"POST %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n%b" % (path.encode(), authority, lines)

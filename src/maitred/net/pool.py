@@ -30,13 +30,16 @@ class ConnectFailed(Exception):  # noqa: N818 - names what happened
 
 
 class Pool:
-    """Connections by endpoint URL ("http://host:port")."""
+    """Connections by endpoint URL ("http://host:port").
+
+    `patience` and `connect_s` (seconds) hold for connections that are opened from now on.
+    """
 
     def __init__(self, network: Network, sweep: Sweep, patience: Patience, connect_s: float = 2.0) -> None:
         self._network = network
         self._sweep = sweep
-        self._patience = patience
-        self._connect_s = connect_s
+        self.patience = patience
+        self.connect_s = connect_s
         self._idle: dict[str, list[ClientConnection]] = {}
         self._open: dict[int, ClientConnection] = {}
         self._tls: ssl.SSLContext | None = None
@@ -51,6 +54,12 @@ class Pool:
         """Connections that wait for a request."""
         return sum(map(len, self._idle.values()))
 
+    def silent_s(self, url: str, now: float) -> float:
+        """For how long this endpoint has owed answers and said nothing at all; 0.0 where it owes none."""
+        there = [connection for connection in self._open.values() if connection.url == url]
+        owing = [connection.sent_at for connection in there if connection.busy]
+        return now - max(min(owing), *(connection.heard_at for connection in there)) if owing else 0.0
+
     def take(self, url: str) -> ClientConnection | None:
         """An idle connection to this endpoint, the newest; None when there is none."""
         idle = self._idle.get(url)
@@ -62,9 +71,9 @@ class Pool:
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         tls = self._context() if secure else None
-        connection = ClientConnection(url, self._sweep, self._patience, self)
+        connection = ClientConnection(url, self._sweep, self.patience, self)
         try:
-            async with asyncio.timeout(self._connect_s):
+            async with asyncio.timeout(self.connect_s):
                 return await self._network.connect(lambda: connection, parts.hostname or "", port, tls)
         except asyncio.CancelledError:
             connection.abandon()
@@ -73,7 +82,9 @@ class Pool:
             raise ConnectFailed(FailureKind.TLS, error.reason or str(error)) from error
         except TimeoutError as error:
             connection.abandon()
-            raise ConnectFailed(FailureKind.CONNECT, f"no connection in {self._connect_s:g} s") from error
+            raise ConnectFailed(FailureKind.CONNECT, f"no connection in {self.connect_s:g} s") from error
+        except UnicodeError as error:  # the resolver's, of what can be no name
+            raise ConnectFailed(FailureKind.CONNECT, f"{parts.hostname!r} is no host name") from error
         except OSError as error:
             kind = FailureKind.LOCAL_LIMIT if error.errno in LOCAL else FailureKind.CONNECT
             raise ConnectFailed(kind, error.strerror or str(error)) from error

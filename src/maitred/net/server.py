@@ -9,16 +9,15 @@ mode refuses most of it; `_check_head` adds what it lets pass.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
 from typing import NoReturn, Protocol, cast
 
 import httptools
 from msgspec import Struct
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.net.exchange import HttpExchange, RequestHead
+from maitred.net.exchange import HttpExchange, Keeper, RequestHead
 from maitred.net.sweep import NEVER, Sweep
+from maitred.net.target import is_host, path_of
 
 PIPELINED_MAX = 64
 """Requests that may wait behind the one being served, with bodies of at most one largest body in all."""
@@ -44,10 +43,8 @@ class HttpLimits(Struct, frozen=True):
     write_timeout_s: float = 60.0
 
 
-class Site(Protocol):
+class Site(Keeper, Protocol):
     """Who answers."""
-
-    draining: bool
 
     def check(self, head: RequestHead) -> None:
         """Raise Refusal when this head is enough to refuse; called before the body is read."""
@@ -83,7 +80,7 @@ class ServerConnection(asyncio.Protocol):
         self._sweep = sweep
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._pending: deque[HttpExchange] = deque()
+        self._pending: list[HttpExchange] = []  # short, and nearly always empty
         self._current: HttpExchange | None = None
         self._broken: Refusal | None = None
         self._lingering = False  # closing: what still comes is read and dropped
@@ -244,7 +241,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self._advancing = True
         while self._current is None and self._pending and not self._paused:
-            exchange = self._current = self._pending.popleft()
+            exchange = self._current = self._pending.pop(0)
             self.deadline = NEVER
             if exchange.refusal is not None:
                 self._site.refuse(exchange, exchange.refusal, keep=True)
@@ -368,9 +365,10 @@ class ServerConnection(asyncio.Protocol):
 
     def _read_head(self) -> RequestHead:
         fields, parser = self._fields, self._parser
+        method = parser.get_method().decode("ascii")
         return RequestHead(
-            parser.get_method().decode("ascii"),
-            self._url.partition(b"?")[0].decode("latin-1"),
+            method,
+            path_of(self._url, method),
             fields,
             parser.get_http_version() == "1.1",
             None if b"transfer-encoding" in fields else int(fields.get(b"content-length", 0)),
@@ -379,7 +377,9 @@ class ServerConnection(asyncio.Protocol):
     def _check_head(self, head: RequestHead) -> None:
         """Refuse a head that is too large, or that another reader might understand differently."""
         fields, limits = head.fields, self._limits
-        if not head.http11 or head.length is None or self._repeated or b"host" not in fields:
+        if not head.path:
+            self._stop(Refusal(Outcome.BAD_REQUEST, "malformed request target"))
+        if not head.http11 or head.length is None or self._repeated or not is_host(fields.get(b"host", b"")):
             repeated = [name for name, _ in self._repeated]
             problem = _ambiguity(self._parser.get_http_version(), fields, repeated)
             if problem is not None:
@@ -418,10 +418,7 @@ def _ambiguity(version: str, fields: dict[bytes, bytes], repeated: list[bytes]) 
         return "the only transfer coding understood is chunked"
     if b"transfer-encoding" in repeated or b"content-encoding" in repeated:
         return "codings on several lines are not understood"
-    missing = b"host" not in fields and version == "1.1"
-    return "exactly one Host header is needed" if missing or b"host" in repeated else None
-
-
-def factory(site: Site, sweep: Sweep, limits: HttpLimits) -> Callable[[], ServerConnection]:
-    """What a listener calls for each connection."""
-    return lambda: ServerConnection(site, sweep, limits)
+    host = fields.get(b"host", b"" if version == "1.1" else b"-")
+    if b"host" in repeated or not is_host(host):
+        return "exactly one well-formed Host header is needed"
+    return None

@@ -7,13 +7,14 @@ from msgspec import Struct
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import Failure, Leg, Request, Usage
 from maitred.net.client import AnswerHead
+from maitred.wire import errors
 
 DROPPED = frozenset(
     # hop-by-hop (RFC 9110 7.6.1) and what our own framing replaces
     b"connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade "
     b"content-length "
     # ours to say, not an engine's
-    b"set-cookie server x-request-id x-should-retry x-maitred-outcome "
+    b"set-cookie server x-request-id request-id x-should-retry x-maitred-outcome "
     b"access-control-allow-origin access-control-allow-methods "
     b"access-control-allow-headers access-control-allow-credentials access-control-expose-headers "
     b"access-control-max-age".split()
@@ -22,6 +23,8 @@ DROPPED_OF_STREAMS = DROPPED | {b"cache-control", b"x-accel-buffering"}
 STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 REFUSAL_LINES = b"x-should-retry: false\r\n"
 """An engine's refusal would be the same again; without this word clients repeat every 5xx."""
+OVERLOADED = 529
+"""What 429 is in Anthropic's API, where what is behind us is a gateway itself."""
 NAMES_NOTHING = (b"close", b"keep-alive")
 
 
@@ -49,8 +52,8 @@ def failure_of_head(head: AnswerHead, request: Request) -> Failure | None:
         if request.stream and not is_event_stream(head):
             return Failure(FailureKind.BAD_RESPONSE, status, detail="the engine answered without a stream")
         return None
-    if status == 429:
-        return Failure(FailureKind.STATUS_429, status, _retry_after_s(head), "the engine answered 429")
+    if status in {429, OVERLOADED}:
+        return Failure(FailureKind.STATUS_429, status, _retry_after_s(head), f"the engine answered {status}")
     if status == 501:  # the engine cannot do this at all, and neither can another of its kind
         return None
     if status >= 500:
@@ -72,7 +75,7 @@ def is_event_stream(head: AnswerHead) -> bool:
     return any(n == b"content-type" and v.lower().startswith(b"text/event-stream") for n, v in head.headers)
 
 
-def answer_lines(head: AnswerHead, request_id: str, *, streamed: bool) -> bytes:
+def answer_lines(head: AnswerHead, request: Request, *, streamed: bool) -> bytes:
     """The engine's headers as lines for the client, with our request id."""
     hidden = DROPPED_OF_STREAMS if streamed else DROPPED
     lines = STREAM_LINES if streamed else b"" if head.status == 200 else REFUSAL_LINES
@@ -82,7 +85,7 @@ def answer_lines(head: AnswerHead, request_id: str, *, streamed: bool) -> bytes:
     for header in head.headers:
         if header[0] not in hidden:
             lines += b"%b: %b\r\n" % header
-    return lines + b"x-request-id: %b\r\n" % request_id.encode()
+    return lines + errors.id_lines(request.api, request.id)
 
 
 def _retry_after_s(head: AnswerHead) -> float | None:

@@ -33,9 +33,9 @@ class Single(Struct, frozen=True):
     async def __call__(self, house: House, order: Order, legs: list[Leg], exchange: Exchange) -> Answered:
         """Send the order to its leg and see the answer through to the client."""
         leg = legs[0]
-        idle = self.pool.take(leg.endpoint.url)
+        idle, lost = self.pool.take(leg.endpoint.url), False
         while True:
-            connection = idle or await self._connect(house, leg)
+            connection = idle or await self._connect(house, leg, lost=lost)
             relay = Relay(house, order, leg, exchange, connection, self.hold)
             exchange.flow = relay
             house.running[leg.number] = relay
@@ -47,18 +47,18 @@ class Single(Struct, frozen=True):
                 # An idle connection that had died unnoticed, before a byte of answer: try a fresh one.
                 if idle is None or failed.failure.kind is not FailureKind.STALE_CONNECTION:
                     raise
-                idle = None
+                idle, lost = None, True
             finally:
                 del house.running[leg.number]
                 relay.drop()
                 del relay  # its future names the failure, and that, by its traceback, this frame
 
-    async def _connect(self, house: House, leg: Leg) -> ClientConnection:
+    async def _connect(self, house: House, leg: Leg, *, lost: bool) -> ClientConnection:
         connecting = house.running[leg.number] = _Connecting(house)
         try:
             return await self.pool.connect(leg.endpoint.url)
         except ConnectFailed as failed:
-            raise UpstreamFailed(leg, Failure(failed.kind, detail=failed.detail)) from None
+            raise UpstreamFailed(leg, Failure(failed.kind, detail=failed.detail, lost=lost)) from None
         except asyncio.CancelledError:
             if connecting.refusal is None:
                 raise

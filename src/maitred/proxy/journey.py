@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
@@ -16,10 +17,12 @@ from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Ticket, Usage
 from maitred.door.house import House
+from maitred.door.inflate import packed
 from maitred.door.read import APIS, read
 from maitred.proxy.answer import UpstreamFailed, refusal_of
 from maitred.proxy.dispatch import Dispatch
 from maitred.proxy.exchange import Exchange
+from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred.proxy")
 
@@ -30,6 +33,8 @@ class Service(Struct, frozen=True):
     house: House
     models: Models
     dispatch: Dispatch
+    inflate: Callable[[bytes], Awaitable[bytes]]
+    rules: Rules
     journeys: set[asyncio.Task[None]]
 
 
@@ -44,7 +49,9 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     usage: Usage | None = None
     outcome, model = Outcome.FAILED_INTERNAL, ""
     try:
-        order = read(exchange.head, exchange.body, request_id, service.models)
+        if packed(exchange.head):
+            exchange.body = await service.inflate(exchange.body)
+        order = read(exchange.head, exchange.body, request_id, service.models, service.rules)
         model = order.request.model
         ticket = house.accept(order.request, order.identity)
         while True:

@@ -23,7 +23,7 @@ from maitred.net.client import AnswerHead, ClientConnection
 from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
-from maitred.wire.judge import Judge, StreamJudge, WholeJudge
+from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of
 from maitred.wire.undo import USAGE, Undo
 
 PROGRESS_TOKENS = 16
@@ -57,8 +57,8 @@ class Relay:
 
     __slots__ = (
         "_begun", "_calm", "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold",
-        "_hold_timer", "_house", "_judge", "_leg", "_order", "_recent", "_stage", "_tell_at", "_thinking",
-        "_undo", "_watching", "over",
+        "_hold_timer", "_house", "_judge", "_leg", "_order", "_plain", "_recent", "_stage", "_tell_at",
+        "_thinking", "_undo", "_watching", "over",
     )  # fmt: skip
 
     def __init__(
@@ -108,14 +108,17 @@ class Relay:
             return
         request, route = self._order.request, self._order.route
         streamed = request.stream and head.status == 200
+        grammar = grammar_of(request.api)
+        self._plain = grammar.plain.fullmatch
         self._judge = (
-            StreamJudge(request.sequences)
+            StreamJudge(grammar, request.sequences)
             if streamed
-            else WholeJudge(refused=head.status != 200, until_close=head.until_close)
+            else WholeJudge(grammar, refused=head.status != 200, until_close=head.until_close)
         )
         if streamed or route.served_as is not None:
             self._undo = Undo(
                 streamed=streamed,
+                strict=grammar.strict_clients,
                 hides_usage=self._order.hides_usage,
                 served_as=route.served_as,
                 name=route.name,
@@ -131,7 +134,7 @@ class Relay:
             recent.append(body)
             if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
                 self._take_stock()
-            if not self._calm or body[-2:] != b"\n\n" or USAGE in body:
+            if not self._calm or USAGE in body or self._plain(body) is None:
                 body = self._undone(body)
             self._exchange.write(body)
         except Exception as bug:  # noqa: BLE001 - nobody else would hear of it, and the place would be lost
@@ -213,7 +216,7 @@ class Relay:
         body, head = self._held[0], self._head
         if self._undo is not None:
             body = self._undo.feed(body) + self._undo.flush()
-        self._exchange.respond(head.status, answer_lines(head, self._order.request.id, streamed=False), body)
+        self._exchange.respond(head.status, answer_lines(head, self._order.request, streamed=False), body)
         self._finish(*self._judge.end())
 
     def _commit(self, *, complete: bool = False) -> None:
@@ -230,7 +233,7 @@ class Relay:
         self._begun, self._thinking = judge.begun, judge.reasoning
         self._watching = judge.streamed and (not judge.begun or judge.reasoning)
         judge.begin(held)
-        lines = answer_lines(head, self._order.request.id, streamed=judge.streamed)
+        lines = answer_lines(head, self._order.request, streamed=judge.streamed)
         length = None if self._undo else head.length
         exchange.start(head.status, lines, length, self._undone(held))
         if complete:
@@ -318,7 +321,8 @@ class Relay:
     def _break_off(self, outcome: Outcome, message: str) -> None:
         """Tell the client that what it has is not the whole: in the stream's own words, or by breaking it."""
         if self._judge.streamed:
-            self._exchange.end(errors.event(outcome, message))
+            request = self._order.request
+            self._exchange.end(errors.event(outcome, message, request.api, request.id))
         else:
             self._exchange.abort()
 

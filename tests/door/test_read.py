@@ -1,0 +1,123 @@
+"""Reading at the door: which paths there are, which model is meant, and what goes to the engine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from maitred.control.models import Models, Route
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Api
+from maitred.door.read import APIS, Order, read
+from maitred.net.exchange import RequestHead
+from maitred.wire.requests import STRICT, Rules
+
+SAME, RENAMED = Route("m", "m"), Route("alias", "m", "served")
+NAMELESS = [path for path, api in APIS.items() if api >= Api.RERANK]
+
+
+def order(path: str, body: object, *routes: Route, rules: Rules = STRICT) -> Order:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = RequestHead("POST", path, {}, True, len(raw))
+    return read(head, raw, "req-1", Models(routes or (SAME,)), rules)
+
+
+def refusal(path: str, body: object, *routes: Route) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        order(path, body, *routes)
+    return caught.value
+
+
+def sent(order: Order) -> bytes:
+    return b"".join(order.parts)
+
+
+def test_the_paths() -> None:
+    assert {
+        "/v1/messages": Api.MESSAGES,
+        "/v1/messages/count_tokens": Api.COUNT_TOKENS,
+        "/tokenize": Api.TOKENIZE,
+        "/detokenize": Api.DETOKENIZE,
+    }.items() <= APIS.items()
+    for name in ("rerank", "score", "classify", "pooling"):
+        assert APIS[f"/{name}"] is APIS[f"/v1/{name}"] is Api[name.upper()]
+    assert APIS["/v2/rerank"] is Api.RERANK
+    assert set(APIS.values()) == set(Api)
+
+
+@pytest.mark.parametrize("path", APIS)
+def test_the_engine_gets_the_same_path_and_body(path: str) -> None:
+    body = b'{ "model" : "m", "x": [1.0, 1e5] }'
+    told = order(path, body)
+    assert (told.path, told.request.api, told.request.model) == (path, APIS[path], "m")
+    assert sent(told) == body
+
+
+@pytest.mark.parametrize("path", APIS)
+def test_an_alias_becomes_the_name_the_engine_knows(path: str) -> None:
+    told = order(path, b'{"model":"alias","x":1}', RENAMED)
+    assert sent(told) == b'{"model":"served","x":1}'
+    assert told.route is RENAMED
+
+
+@pytest.mark.parametrize("path", APIS)
+@pytest.mark.parametrize("model", ["other", "served"])
+def test_a_model_that_is_not_served_is_not_found(path: str, model: str) -> None:
+    assert refusal(path, {"model": model}, RENAMED).outcome is Outcome.MODEL_NOT_FOUND
+
+
+@pytest.mark.parametrize("path", NAMELESS)
+@pytest.mark.parametrize("route", [SAME, RENAMED])
+def test_of_the_only_model_the_name_may_be_left_out(path: str, route: Route) -> None:
+    body = b'{"content": "Hello"}'
+    told = order(path, body, route, Route("other", "m"))
+    assert (told.request.model, told.request.pool) == (route.name, "m")
+    assert sent(told) == body
+    assert sent(order(path, {"model": ""}, route)) == json.dumps({"model": route.served_as or ""}).encode()
+
+
+@pytest.mark.parametrize("path", APIS)
+def test_of_several_models_one_must_be_named(path: str) -> None:
+    told = refusal(path, {"content": "Hello"}, SAME, Route("n", "n"))
+    assert (told.outcome, told.param) == (Outcome.BAD_REQUEST, "model")
+
+
+@pytest.mark.parametrize("path", [path for path in APIS if path not in NAMELESS])
+def test_where_models_are_always_named_it_must_be_named(path: str) -> None:
+    told = refusal(path, {"messages": []})
+    assert (told.outcome, told.param) == (Outcome.BAD_REQUEST, "model")
+
+
+def test_before_any_engine_has_told_its_models_none_is_missing() -> None:
+    for body in ({"model": "m"}, {}):
+        with pytest.raises(Refusal) as caught:
+            read(RequestHead("POST", "/tokenize", {}, True, 2), json.dumps(body).encode(), "req-1", Models())
+        assert caught.value.outcome is Outcome.NO_ENDPOINT
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/chat/completions", True),
+        ("/v1/completions", True),
+        ("/v1/messages", False),
+        ("/v1/embeddings", False),
+    ],
+)
+def test_usage_is_asked_for_where_it_would_not_be_told(path: str, asked: bool) -> None:
+    told = order(path, {"model": "m", "stream": True})
+    assert told.hides_usage is asked
+    assert (b"stream_options" in sent(told)) is asked
+    assert told.request.stream is (path != "/v1/embeddings")
+
+
+def test_the_rules_of_the_house_hold() -> None:
+    body = {"model": "m", "priority": 1, "messages": [{"content": [{"image_url": "http://a.example.com/"}]}]}
+    path = "/v1/chat/completions"
+    assert refusal(path, body).param == "priority"
+    rules = Rules(fields=("priority",))
+    with pytest.raises(Refusal, match=r"messages\[0\]\.content\[0\]\.image_url"):
+        order(path, body, rules=rules)
+    told = order(path, body, rules=Rules(fields=("priority",), domains=("example.com",)))
+    assert json.loads(sent(told)) == body
