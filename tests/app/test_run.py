@@ -34,7 +34,7 @@ def unlistenable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("unlistenable")
 def test_a_host_that_nobody_knows_is_said_in_the_words_of_who_was_asked() -> None:
-    assert run(Config()) == (
+    assert run(Config(), Config) == (
         "cannot listen at 127.0.0.1:8000: Name or service not known; choose another with --listen"
     )
 
@@ -43,7 +43,7 @@ def test_a_host_that_nobody_knows_is_said_in_the_words_of_who_was_asked() -> Non
 def test_it_takes_all_the_open_files_that_there_are() -> None:
     _, hard = resource.getrlimit(FILES)
     resource.setrlimit(FILES, (hard // 2, hard))
-    run(Config())
+    run(Config(), Config)
     assert resource.getrlimit(FILES) == (hard, hard)
 
 
@@ -54,4 +54,4 @@ def test_it_goes_on_where_it_may_not_have_them(monkeypatch: pytest.MonkeyPatch) 
 
     with monkeypatch.context() as patched:
         patched.setattr(resource, "setrlimit", refuse)
-        assert "Name or service not known" in (run(Config()) or "")
+        assert "Name or service not known" in (run(Config(), Config) or "")

@@ -65,7 +65,8 @@ def session_gateway(
     renamed = {"name": "small", "aliases": ["default"], "served_as": MODEL, "endpoints": urls, "cap": SLOTS}
     plain = {"name": MODEL, "endpoints": urls, "cap": SLOTS}
     path = folder / "gateway.yaml"
-    path.write_text(yaml.safe_dump({"version": 1, "models": [renamed, plain]}))
+    health = {"slow_start": "0s"}  # who was killed is back in full at once
+    path.write_text(yaml.safe_dump({"version": 1, "health": health, "models": [renamed, plain]}))
     with Gateway("serve", "-c", str(path), cwd=folder) as gateway:
         yield gateway
 

@@ -38,7 +38,7 @@ def test_a_gateway_may_be_there_before_its_engines(serve: Serve, engines: list[E
     engine.kill()
     model = {"name": MODEL, "endpoints": [engine.url]}
     gateway = serve(config={"models": [model]} if named else {"endpoints": [engine.url]})
-    gateway.expect(f"WARNING .*{engine.url} does not answer")
+    gateway.expect(f"WARNING .*{engine.url}: does not answer")
     assert get(gateway.port, "/livez")[0] == 200
     assert get(gateway.port, "/readyz")[0] == 503
     status, headers, body = post(gateway.port, CHAT, chat())
@@ -55,7 +55,8 @@ def test_an_engine_that_serves_something_else_is_named_with_the_remedy(
 ) -> None:
     engine = engines[0]
     gateway = serve(config={"models": [{"name": "mine", "endpoints": [engine.url]}]})
-    gateway.expect(f"{engine.url} serves '{MODEL}', not 'mine'; add served_as: {MODEL}")
+    name = f"mine/{engine.url.removeprefix('http://')}"
+    gateway.expect(f"{name}: serves '{MODEL}', not 'mine'; add served_as: {MODEL}")
     [row] = gateway.endpoints().values()
     assert (row["state"], gateway.ready()) == ("probing", False)
     assert "served_as" in row["why"]

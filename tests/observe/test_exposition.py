@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed
 from maitred.core.outcome import FailureKind, Outcome
-from maitred.core.words import EndpointState, Failure, Usage
+from maitred.core.words import EndpointState, Failure, Load, Usage
 from maitred.observe.exposition import PIECE_LINES, families, render
+from maitred.observe.findings import Findings
 from maitred.observe.metrics import READINGS, Metrics, Slo
 from tests.observe.events import endpoint, queued, seat
 
@@ -20,8 +21,11 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 def lived_in() -> Metrics:
     """Metrics in which every family has a sample."""
     readings, now = dict.fromkeys(READINGS, float), {"qwen": 0}
-    metrics = Metrics("1.2.3", {"qwen": Slo(ttft_s=1.0)}, lambda: now, lambda: now, readings)
+    findings = Findings()
+    slos = {"qwen": Slo(ttft_s=1.0)}
+    metrics = Metrics("1.2.3", slos, lambda: now, lambda: now, readings, findings.counts, lambda: 103.0)
     ticket, where = queued(), endpoint()
+    where.load, where.observed_at = Load(3, 2, 0.25), 101.0
     metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
     leg = seat(ticket, 100.0, where)
     metrics(Answered(100.1, leg))
@@ -48,6 +52,12 @@ def test_the_text_is_what_prometheus_reads() -> None:
     assert read["maitred_ttft_seconds"].type == "histogram"
     assert text.count("# TYPE maitred_requests_total counter\n") == 1
     assert 'maitred_build_info{version="1.2.3"} 1.0\n' in text
+
+
+def test_what_an_engine_says_has_its_age() -> None:
+    text = b"".join(render(lived_in())).decode()
+    said = dict(re.findall(r"^maitred_engine_(\w+)\{[^}]*\} (\S+)$", text, re.MULTILINE))
+    assert said == {"running": "3.0", "waiting": "2.0", "kv_use": "0.25", "metrics_age_seconds": "2.0"}
 
 
 def test_a_large_metric_comes_in_pieces_under_one_heading() -> None:

@@ -39,7 +39,11 @@ def demo(configure: Callable[[tuple[str, ...]], Config], engines: int) -> str | 
     ports = free_ports(engines)
     urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
     model = Model(name=llamacpp.MODEL_ALIAS, endpoints=urls, cap=SLOTS)
-    config = structs.replace(configure(urls), endpoints=(), models=(model,))
+
+    def load() -> Config:
+        return structs.replace(configure(urls), endpoints=(), models=(model,))
+
+    config = load()
 
     @asynccontextmanager
     async def beside(app: GatewayApp, base: str) -> AsyncIterator[None]:
@@ -52,7 +56,7 @@ def demo(configure: Callable[[tuple[str, ...]], Config], engines: int) -> str | 
         finally:
             await supervisor.stop()
 
-    return run(config, beside)
+    return run(config, load, beside)
 
 
 def engine_argv(port: int, model: Path) -> list[str]:

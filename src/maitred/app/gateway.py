@@ -8,40 +8,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
-import msgspec
+from msgspec import structs
 
 import maitred
 from maitred.app.journal import JournalFile
+from maitred.config.changes import restart_needed
 from maitred.config.tree import Config
 from maitred.control.beat import beat
 from maitred.control.discovery import Discovery
 from maitred.control.models import Models
-from maitred.core.events import Hub
+from maitred.control.scrape import Scraper
+from maitred.core.events import Hub, LegFailed
 from maitred.core.gateway import Gateway
 from maitred.core.journal import RecordingGateway
 from maitred.core.outcome import Outcome
 from maitred.core.words import Abilities, Reset
 from maitred.door.house import House
+from maitred.door.inflate import Inflater
 from maitred.net.client import Patience
 from maitred.net.pool import Pool
 from maitred.net.seams import Listener, Network
-from maitred.net.server import HttpLimits, factory
+from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
 from maitred.observe.access import AccessLog
+from maitred.observe.findings import Findings
 from maitred.observe.logs import MoveLog
 from maitred.observe.metrics import Metrics, Slo
 from maitred.proxy.dispatch import Single
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
+from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred")
 
 SHUTTING_DOWN = "the gateway is shutting down"
 LOOK_S = 0.05
+LAG_S, LAG_WEIGHT = 0.02, 0.02
+"""A loop this late on average, over the last fifty beats or so, is a bottleneck."""
+OURS = ("loop_lag", "query_of_death")
+"""Kinds of finding that are made and settled here."""
 
 
 class GatewayApp:
@@ -65,19 +74,33 @@ class GatewayApp:
         self.journeys: set[asyncio.Task[None]] = set()
         self.sweep = Sweep(clock)
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
+        self.findings = Findings()
         self.metrics = Metrics(
-            maitred.__version__, _slos(config), self._queued, self._in_flight, self._readings()
+            maitred.__version__,
+            _slos(config),
+            self._queued,
+            self._in_flight,
+            self._readings(),
+            self.findings.counts,
+            clock,
         )
         self.hub = Hub()
         for subscriber in (self.metrics, MoveLog(), access):
             if subscriber is not None:
                 self.hub.subscribe(subscriber.hears)
+        self.hub.subscribe({LegFailed: self._leg_failed})
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
         self.house = House(core, clock, self.hub)
-        hold = Hold(config.upstream.hold_bytes, config.upstream.hold_s)
-        service = Service(self.house, self.models, Single(self.pool, hold), self.journeys)
-        self.front = Front(service, access.note if access is not None else lambda _id, _exchange: None)
+        self.inflate = Inflater(config.http.body_bytes_max)
+        note = access.note if access is not None else lambda _id, _exchange: None
+        self.front = Front(self._service(config), note, frozenset(config.http.cors))
+        self.discovery = Discovery(
+            config, self.models, core.table, self.pool, self.house.update, self.findings
+        )
+        self._rng = Random(seed)
+        self._lag_s = 0.0
+        self._quarantined = 0
         self._network = network
         self._clock = clock
         self._flush = flush
@@ -86,17 +109,45 @@ class GatewayApp:
 
     async def start(self) -> tuple[str, int]:
         """Listen, and begin to look for the engines; the address listened at. Raises OSError."""
-        data, limits = self.config.listen.data, _limits(self.config)
-        serve = factory(self.front, self.sweep, limits)
-        self._listener = await self._network.listen(serve, data.host, data.port)
+        data = self.config.listen.data
+        self._listener = await self._network.listen(self._connection, data.host, data.port)
         self.sweep.start()
-        table = self.house.gateway.table
-        discovery = Discovery(self.config, self.models, table, self.pool, self.house.update)
+        table, scrape = self.house.gateway.table, self.config.scrape
+        scraper = Scraper(
+            self.pool,
+            table,
+            self.house.update,
+            self.discovery.doubt,
+            self.findings,
+            self._rng,
+            scrape.period_s,
+            scrape.timeout_s,
+        )
         self._tasks = [
-            asyncio.create_task(discovery.run()),
-            asyncio.create_task(beat(self._clock, self._work, self.metrics.loop_lag)),
+            asyncio.create_task(self.discovery.run()),
+            asyncio.create_task(scraper.run()),
+            asyncio.create_task(beat(self._clock, self._work, self._late)),
         ]
         return self._listener.address
+
+    def apply(self, config: Config) -> list[str]:
+        """Have this configuration in force from now on, without dropping anybody.
+
+        What takes effect only after a restart is returned, by its paths; clients' limits hold for connections
+        that come from now on.
+        """
+        needs_restart = restart_needed(self.config, config)
+        self.config = config
+        before = self.house.gateway.settings
+        settings = config.core_settings()
+        settings = structs.replace(settings, version=before.version + 1, accepting=before.accepting)
+        self.house.update(Reset(settings))
+        self.pool.patience, self.pool.connect_s = _patience(config), config.upstream.connect_s
+        self.inflate.bytes_max = config.http.body_bytes_max
+        self.metrics.slos = _slos(config)
+        self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
+        self.discovery.apply(config)
+        return needs_restart
 
     async def drain(self) -> int:
         """Let what runs come to its end, take in nothing new; the number of answers that had to be cut.
@@ -111,7 +162,7 @@ class GatewayApp:
                 connection.close()
         await asyncio.sleep(drain.notice_s)
         until = self._clock() + drain.limit_s
-        settings = msgspec.structs.replace(self.house.gateway.settings, accepting=False)
+        settings = structs.replace(self.house.gateway.settings, accepting=False)
         self.house.update(Reset(settings))
         if self.journeys:
             log.info("draining: %d requests are still running", len(self.journeys))
@@ -141,6 +192,7 @@ class GatewayApp:
         for connection in list(self.front.connections.values()):
             connection.transport.close()
         self.pool.close()
+        self.inflate.close()
         self.sweep.stop()
         self._work()
         if self.journal is not None:
@@ -148,13 +200,42 @@ class GatewayApp:
 
     # -- parts ------------------------------------------------------------------------------------
 
+    def _service(self, config: Config) -> Service:
+        dispatch = Single(self.pool, Hold(config.upstream.hold_bytes, config.upstream.hold_s))
+        rules = Rules(config.trust.fields, config.media.domains)
+        return Service(self.house, self.models, dispatch, self.inflate, rules, self.journeys)
+
+    def _connection(self) -> ServerConnection:
+        return ServerConnection(self.front, self.sweep, _limits(self.config))
+
+    def _leg_failed(self, event: LegFailed) -> None:
+        """Where the fault may be the engine's, it is asked how it is."""
+        if event.failure.kind.blames:
+            self.discovery.doubt(event.leg.endpoint.url)
+
     def _core(self, config: Config, seed: int) -> Gateway:
         settings, abilities = config.core_settings(), Abilities()
         if self.journal is None:
             return Gateway(settings, abilities, Random(seed), self.hub)
         return RecordingGateway(settings, abilities, seed, self.hub, self.journal.write)
 
+    def _late(self, late_s: float) -> None:
+        self.metrics.loop_lag(late_s)
+        self._lag_s += LAG_WEIGHT * (late_s - self._lag_s)
+
+    def _wrong(self) -> Iterator[tuple[str, str, str, str]]:
+        """What is wrong with the gateway itself, and with what it is asked."""
+        if self._lag_s > LAG_S:
+            what = f"the gateway's loop is {self._lag_s * 1000:.0f} ms late on average: it is the bottleneck"
+            yield "loop_lag", "gateway", what, "run another one beside it"
+        held = list(self.house.gateway.quarantine.held(self._clock()))
+        self._quarantined = len(held)
+        for mark, suspect in held:
+            what = f"engines died with this request in flight, at {' and '.join(suspect.endpoints)}"
+            yield "query_of_death", f"{suspect.pool} request {mark:016x}", what, "see what the engines logged"
+
     def _work(self) -> None:
+        self.findings.review(OURS, self._wrong())
         if self.access is not None:
             self.access.flush()
         self._flush()
@@ -170,6 +251,8 @@ class GatewayApp:
 
     def _readings(self) -> dict[str, Callable[[], float]]:
         readings: dict[str, Callable[[], float]] = {
+            "quarantined": lambda: self._quarantined,
+            "config_version": lambda: self.house.gateway.settings.version,
             "client_connections": lambda: len(self.front.connections),
             "upstream_connections": lambda: self.pool.open,
         }

@@ -11,12 +11,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import uvloop
 
+from maitred.app.desk import Desk
 from maitred.app.gateway import GatewayApp
 from maitred.config.tree import Config
 from maitred.net.seams import Sockets
@@ -45,10 +46,11 @@ async def nothing(_app: GatewayApp, _base: str) -> AsyncIterator[None]:
     yield
 
 
-def run(config: Config, beside: Beside = nothing) -> str | None:
+def run(config: Config, load: Callable[[], Config], beside: Beside = nothing) -> str | None:
     """Serve until a signal; None, or one line on what could not be started.
 
-    `beside` is entered once the port is open, with the URL clients use, and left when all is drained.
+    `load` reads the configuration anew, for a reload. `beside` is entered once the port is open, with the URL
+    clients use, and left when all is drained.
     """
     style: Style = "json" if config.log.format == "json" else "human"
     sink = Sink(sys.stderr.fileno())
@@ -56,7 +58,7 @@ def run(config: Config, beside: Beside = nothing) -> str | None:
     raise_file_limit()
     access = AccessLog(sink, style) if config.log.access else None
     try:
-        uvloop.run(_serve(config, beside, sink, access))
+        uvloop.run(_serve(config, load, beside, sink, access))
     except OSError as error:
         return str(error)
     finally:
@@ -77,13 +79,16 @@ def raise_file_limit() -> None:
         log.debug("open files: at most %d, no more to be had: %s", soft, error)
 
 
-async def _serve(config: Config, beside: Beside, sink: Sink, access: AccessLog | None) -> None:
+async def _serve(
+    config: Config, load: Callable[[], Config], beside: Beside, sink: Sink, access: AccessLog | None
+) -> None:
     app = GatewayApp(config, Sockets(), time.monotonic, access, sink.flush)
-    signals = _Signals()
+    desk = Desk(app, load)
+    signals = _Signals(desk.reload_quietly)
     admin: AdminServer | None = None
     try:
         base = f"http://{_host(*await _listen(app, config))}"
-        admin = _admin(config, app)
+        admin = _admin(config, app, desk)
         admin_host, admin_port = admin.start()
         log.info("serving at %s, metrics and status at http://%s", base, _host(admin_host, admin_port))
         gc.collect()
@@ -112,14 +117,14 @@ async def _listen(app: GatewayApp, config: Config) -> tuple[str, int]:
         ) from error
 
 
-def _admin(config: Config, app: GatewayApp) -> AdminServer:
+def _admin(config: Config, app: GatewayApp, desk: Desk) -> AdminServer:
     from maitred.admin.server import AdminServer  # noqa: PLC0415 - brings a web framework along
 
     return AdminServer(
-        config.admin.listen.host,
-        config.admin.listen.port,
+        config.admin,
         loop=asyncio.get_running_loop(),
-        endpoints=app.house.gateway.table.by_name.values,
+        clock=time.monotonic,
+        desk=desk,
         render=lambda: render(app.metrics),
     )
 
@@ -129,13 +134,21 @@ def _host(host: str, port: int) -> str:
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first asks for an end, the second insists."""
+    """SIGTERM and SIGINT: the first asks for an end, the second insists. SIGHUP reloads."""
 
-    def __init__(self) -> None:
+    def __init__(self, reload: Callable[[], Coroutine[object, object, None]]) -> None:
         self._names: asyncio.Queue[str] = asyncio.Queue()
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._reload = reload
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._names.put_nowait, number.name)
+
+    def _hang_up(self) -> None:
+        task = asyncio.create_task(self._reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
 
     async def first(self) -> str:
         """Wait for a signal; its name."""

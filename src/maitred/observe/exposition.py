@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from maitred.core.outcome import FailureKind, Outcome
-from maitred.core.words import Api, EndpointState
+from maitred.core.words import Api, Endpoint, EndpointState, Load
 from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -80,6 +80,13 @@ def families(metrics: Metrics) -> list[Family]:
         other("leg_failures_total", "counter", "Failed attempts at an endpoint.", _leg_failures),
         other("endpoint_state", "gauge", "1 for the state an endpoint is in.", _endpoint_states),
         other("endpoint_in_flight", "gauge", "Places taken at an endpoint now.", _endpoints_in_flight),
+        other("endpoint_share", "gauge", "Part of its places an endpoint may use.", _shares),
+        other("engine_running", "gauge", "Sequences an engine runs, by its metrics.", _engine_running),
+        other("engine_waiting", "gauge", "Sequences waiting in an engine, by its metrics.", _engine_waiting),
+        other("engine_kv_use", "gauge", "Use of an engine's KV cache, 0 to 1.", _engine_kv_use),
+        other("engine_metrics_age_seconds", "gauge", "Age of an engine's metrics.", _engine_ages),
+        other("findings", "gauge", "What is wrong now, by kind.", _findings),
+        other("reloads_total", "counter", "Reloads of the configuration.", _reloads),
         single("loop_lag_seconds", "gauge", "Last delay of a timer.", lambda: metrics.loop_lag_s),
         single("loop_lag_max_seconds", "gauge", "Longest since start.", lambda: metrics.loop_lag_max_s),
         *(single(name, *READINGS[name], value) for name, value in metrics.readings.items()),
@@ -158,6 +165,49 @@ def _endpoints_in_flight(metrics: Metrics) -> Values:
     for name, series in list(metrics.endpoints.items()):
         if series.endpoint is not None:
             yield "", {"endpoint": name}, series.endpoint.running
+
+
+def _shares(metrics: Metrics) -> Values:
+    for name, series in list(metrics.endpoints.items()):
+        if series.endpoint is not None:
+            yield "", {"endpoint": name}, series.endpoint.share
+
+
+def _engine_running(metrics: Metrics) -> Values:
+    return _loads(metrics, lambda _endpoint, load: load.running)
+
+
+def _engine_waiting(metrics: Metrics) -> Values:
+    return _loads(metrics, lambda _endpoint, load: load.waiting)
+
+
+def _engine_kv_use(metrics: Metrics) -> Values:
+    return _loads(metrics, lambda _endpoint, load: load.kv_use)
+
+
+def _engine_ages(metrics: Metrics) -> Values:
+    now = metrics.clock()
+    return _loads(metrics, lambda endpoint, _load: max(0.0, now - endpoint.observed_at))
+
+
+def _loads(metrics: Metrics, value: Callable[[Endpoint, Load], float | None]) -> Values:
+    """What engines say of themselves, of those whose metrics could be read."""
+    for name, series in list(metrics.endpoints.items()):
+        endpoint = series.endpoint
+        if endpoint is None or endpoint.load is None:
+            continue
+        if (said := value(endpoint, endpoint.load)) is not None:
+            yield "", {"endpoint": name}, said
+
+
+def _findings(metrics: Metrics) -> Values:
+    for kind, count in metrics.findings().items():
+        yield "", {"kind": kind}, count
+
+
+def _reloads(metrics: Metrics) -> Values:
+    for result, count in metrics.reloads.items():
+        yield "", {"result": result}, count
 
 
 def _build(metrics: Metrics) -> Values:

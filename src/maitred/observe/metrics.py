@@ -10,6 +10,7 @@ of an endpoint leave with it.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
@@ -42,6 +43,8 @@ WHOLE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120
 READINGS: dict[str, tuple[str, str]] = {
     "client_connections": ("gauge", "Connections from clients open now."),
     "upstream_connections": ("gauge", "Connections to engines open now, idle ones included."),
+    "quarantined": ("gauge", "Requests kept out now because engines died of them."),
+    "config_version": ("gauge", "How often the configuration was changed since start."),
     "access_log_dropped_total": ("counter", "Log lines lost: the buffer was full or a write failed."),
 }
 """Numbers that live elsewhere, name -> (type, help); the assembler gives a callable for each it has."""
@@ -111,9 +114,10 @@ class EndpointSeries:
 class Metrics:
     """Subscriber to the core's events. Called on the gateway's thread; read from any.
 
-    `queued` and `in_flight` give the waiting and the running requests of each model, and `readings` one
-    callable for each name of `READINGS` that exists; the thread that renders calls them. Raises ValueError
-    for a reading that nobody declared (and so nobody documented).
+    `queued` and `in_flight` give the waiting and the running requests of each model, `findings` how many
+    there are of each kind, and `readings` one callable for each name of `READINGS` that exists; the thread
+    that renders calls them. Raises ValueError for a reading that nobody declared (and so nobody documented).
+    `clock` is the gateway's, by which engines' metrics have an age.
     """
 
     def __init__(
@@ -123,12 +127,17 @@ class Metrics:
         queued: Callable[[], Mapping[str, int]] = dict,
         in_flight: Callable[[], Mapping[str, int]] = dict,
         readings: Mapping[str, Callable[[], float]] | None = None,
+        findings: Callable[[], Mapping[str, int]] = dict,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.version = version
         self.slos = dict(slos or {})
         self.queued = queued
         self.in_flight = in_flight
         self.readings = dict(readings or {})
+        self.findings = findings
+        self.clock = clock
+        self.reloads = {"ok": 0, "failed": 0}
         if unknown := self.readings.keys() - READINGS.keys():
             raise ValueError(f"unknown readings: {sorted(unknown)}")
         self.models: dict[str, ModelSeries] = {}

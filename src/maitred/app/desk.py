@@ -1,0 +1,73 @@
+"""What an operator may ask of a running gateway: see endpoints and findings, hold one, change settings.
+
+Everything here runs on the gateway's own loop; the admin port and SIGHUP come here alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from maitred.app.gateway import GatewayApp
+from maitred.config.raw import ConfigError
+from maitred.config.tree import Config
+from maitred.core.words import Endpoint, Held
+from maitred.observe.findings import Finding
+
+log = logging.getLogger("maitred")
+
+
+class Desk:
+    """The operator's side of a gateway. `load` reads the configuration anew, as the start did."""
+
+    def __init__(self, app: GatewayApp, load: Callable[[], Config]) -> None:
+        self._app = app
+        self._load = load
+        self._reloading = asyncio.Lock()
+
+    async def endpoints(self) -> Iterable[Endpoint]:
+        """All endpoints."""
+        return self._app.house.gateway.table.by_name.values()
+
+    async def findings(self) -> Sequence[Finding]:
+        """What is wrong now."""
+        return self._app.findings.current()
+
+    async def hold(self, name: str, held: bool) -> bool:
+        """Drain an endpoint, or let it in again; False where there is none of that name."""
+        if name not in self._app.house.gateway.table.by_name:
+            return False
+        self._app.house.update(Held(name, held))
+        return True
+
+    async def reload(self) -> list[str]:
+        """Have the configuration as it is now; what of it waits for a restart. Raises ConfigError.
+
+        What cannot be used changes nothing: the configuration before stays in force, whole. Reading it may
+        take a while and so has a thread of its own.
+        """
+        findings = self._app.findings
+        async with self._reloading:
+            try:
+                config = await asyncio.to_thread(self._load)
+            except ConfigError as error:
+                self._app.metrics.reloads["failed"] += 1
+                do = "put it right and reload; the one before is in force"
+                findings.tell("reload_failed", "configuration", "; ".join(error.errors), do)
+                raise
+            needs_restart = self._app.apply(config)
+        self._app.metrics.reloads["ok"] += 1
+        findings.settle("reload_failed", "configuration")
+        changed = "changed, and not yet in force"
+        findings.review(
+            ("restart_needed",), [("restart_needed", path, changed, "restart") for path in needs_restart]
+        )
+        log.info("configuration reloaded")
+        return needs_restart
+
+    async def reload_quietly(self) -> None:
+        """Reload for somebody who cannot be answered: a finding tells what is wrong."""
+        with suppress(ConfigError):
+            await self.reload()
