@@ -38,6 +38,7 @@ from maitred.observe.findings import Findings
 from maitred.observe.logs import MoveLog
 from maitred.observe.metrics import Metrics, Slo
 from maitred.proxy.dispatch import Single
+from maitred.proxy.errand import Errand
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
@@ -47,6 +48,8 @@ log = logging.getLogger("maitred")
 
 SHUTTING_DOWN = "the gateway is shutting down"
 LOOK_S = 0.05
+LAST_WORDS_S = 1.0
+"""How long those who were cut may take to be told so."""
 LAG_S, LAG_WEIGHT = 0.02, 0.02
 """A loop this late on average, over the last fifty beats or so, is a bottleneck."""
 OURS = ("loop_lag", "query_of_death")
@@ -71,7 +74,7 @@ class GatewayApp:
         self.config = config
         self.access = access
         self.models = Models()
-        self.journeys: set[asyncio.Task[None]] = set()
+        self.journeys: set[Errand] = set()
         self.sweep = Sweep(clock)
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
         self.findings = Findings()
@@ -166,13 +169,18 @@ class GatewayApp:
         self.house.update(Reset(settings))
         if self.journeys:
             log.info("draining: %d requests are still running", len(self.journeys))
-            await asyncio.wait(self.journeys, timeout=drain.limit_s)
+            await self._ended(until)
         cut = self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN)
         if cut:
             log.warning("drain limit of %g s reached: %d answers were cut", drain.limit_s, cut)
-            await asyncio.wait(self.journeys, timeout=1.0)
+            await self._ended(self._clock() + LAST_WORDS_S)
         await self._sent(until)
         return cut
+
+    async def _ended(self, until: float) -> None:
+        """Wait until no request is under way, or until that instant."""
+        while self._clock() < until and self.journeys:  # noqa: ASYNC110 - it happens once in a process's life
+            await asyncio.sleep(LOOK_S)
 
     async def _sent(self, until: float) -> None:
         """Wait until what was answered has left for the clients, or until that instant."""
@@ -185,10 +193,13 @@ class GatewayApp:
         if self._listener is not None:
             self._listener.close()
         if self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN):
-            await asyncio.wait(self.journeys, timeout=1.0)
-        for task in (*self._tasks, *self.journeys):
+            await self._ended(self._clock() + LAST_WORDS_S)
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)
+        for errand in list(self.journeys):
+            errand.cancel()
+        await self._ended(self._clock() + LAST_WORDS_S)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in list(self.front.connections.values()):
             connection.transport.close()
         self.pool.close()

@@ -109,8 +109,8 @@ class Gateway:
         effects, self.outbox = self.outbox, []
         if self._slow.next_at is not None:
             self._slow.grow(now, self.settings.health)
-        for pool in list(self._closed):
-            self._close(pool, now, effects)
+        if self._closed:
+            self._close(now, effects)
         for pool, queue in self._queues.items():
             if queue.waiting:
                 if queue.earliest <= now:
@@ -271,12 +271,12 @@ class Gateway:
             self._end(ticket, outcome, None, now)
             effects.append(Stop(ticket, outcome, self._drain_s(pool)))
 
-    def _close(self, pool: str, now: float, effects: list[Effect]) -> None:
+    def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""
-        del self._closed[pool]
-        for ticket in self._queues[pool].all():
+        for ticket in [ticket for pool in self._closed for ticket in self._queues[pool].all()]:
             self._end(ticket, Outcome.NO_ENDPOINT, None, now)
             effects.append(Stop(ticket, Outcome.NO_ENDPOINT, 1.0))
+        self._closed.clear()
 
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
         pool = ticket.request.pool

@@ -27,7 +27,8 @@ PIECE_BYTES = 64 * 1024
 
 def packed(head: RequestHead) -> bool:
     """Whether the body comes compressed (in a way we understand: `check_media` let no other in)."""
-    return head.fields.get(b"content-encoding", b"").lower() in GZIP
+    fields = head.fields
+    return b"content-encoding" in fields and fields[b"content-encoding"].lower() in GZIP
 
 
 def inflated(body: bytes, bytes_max: int) -> bytes | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from msgspec import Struct
 
@@ -54,33 +55,44 @@ class Single(Struct, frozen=True):
                 del relay  # its future names the failure, and that, by its traceback, this frame
 
     async def _connect(self, house: House, leg: Leg, *, lost: bool) -> ClientConnection:
-        connecting = house.running[leg.number] = _Connecting(house)
+        connecting = house.running[leg.number] = _Connecting(house, self.pool.connect(leg.endpoint.url))
         try:
-            return await self.pool.connect(leg.endpoint.url)
+            connection = await connecting.task
+            if connecting.end is None:
+                return connection
+            connection.abort()
+            raise connecting.end
         except ConnectFailed as failed:
             raise UpstreamFailed(leg, Failure(failed.kind, detail=failed.detail, lost=lost)) from None
         except asyncio.CancelledError:
-            if connecting.refusal is None:
+            connecting.abandon()
+            if connecting.end is None:
                 raise
-            raise connecting.refusal from None
+            raise connecting.end from None
         finally:
             del house.running[leg.number], connecting  # as above
 
 
 class _Connecting:
-    """Call of a leg whose connection is not there yet."""
+    """Call of a leg whose connection is not there yet, or is and nobody knows yet. `end`: what ended it."""
 
-    def __init__(self, house: House) -> None:
-        self.refusal: Refusal | None = None
-        self._task = asyncio.current_task(house.loop)
+    def __init__(self, house: House, connect: Coroutine[Any, Any, ClientConnection]) -> None:
+        self.task = house.loop.create_task(connect)
+        self.end: BaseException | None = None
 
     def drop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self.end = self.end or asyncio.CancelledError()
+        self.task.cancel()
 
     def cut(self, refusal: Refusal) -> None:
-        self.refusal = refusal
-        self.drop()
+        self.end = refusal
+        self.task.cancel()
+
+    def abandon(self) -> None:
+        """Nobody wants the connection, which may just have been made."""
+        self.task.cancel()
+        if self.task.done() and not self.task.cancelled() and self.task.exception() is None:
+            self.task.result().abort()
 
 
 def upstream_head(order: Order, host: bytes) -> bytes:
