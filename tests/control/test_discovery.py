@@ -388,6 +388,18 @@ async def test_a_dead_one_is_found_at_once_when_doubted(it: Town) -> None:
     assert it.states() == {"q/127.0.0.1:1": EJECTED, "q/127.0.0.1:2": READY}
 
 
+@in_town(named("q", 1, 2))
+async def test_doubts_without_number_are_one_question_a_second(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(2.5)
+    it.tokens.clear()
+    for _ in range(100):
+        it.discovery.doubt("http://127.0.0.1:1")
+        await asyncio.sleep(0.05)
+    assert 5 <= len(it.tokens) <= 7
+
+
 # -- adapters ---------------------------------------------------------------------------------------
 
 

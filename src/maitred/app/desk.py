@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
 from maitred.app.gateway import GatewayApp
@@ -18,13 +18,19 @@ from maitred.observe.findings import Finding
 
 log = logging.getLogger("maitred")
 
+Aside = Callable[[Callable[[], Config]], Awaitable[Config]]
+
 
 class Desk:
-    """The operator's side of a gateway. `load` reads the configuration anew, as the start did."""
+    """The operator's side of a gateway. `load` reads the configuration anew, as the start did.
 
-    def __init__(self, app: GatewayApp, load: Callable[[], Config]) -> None:
+    That may take a while, so it is done `aside`, in a thread unless said otherwise.
+    """
+
+    def __init__(self, app: GatewayApp, load: Callable[[], Config], aside: Aside = asyncio.to_thread) -> None:
         self._app = app
         self._load = load
+        self._aside = aside
         self._reloading = asyncio.Lock()
 
     async def endpoints(self) -> Iterable[Endpoint]:
@@ -45,13 +51,12 @@ class Desk:
     async def reload(self) -> list[str]:
         """Have the configuration as it is now; what of it waits for a restart. Raises ConfigError.
 
-        What cannot be used changes nothing: the configuration before stays in force, whole. Reading it may
-        take a while and so has a thread of its own.
+        What cannot be used changes nothing: the configuration before stays in force, whole.
         """
         findings = self._app.findings
         async with self._reloading:
             try:
-                config = await asyncio.to_thread(self._load)
+                config = await self._aside(self._load)
             except ConfigError as error:
                 self._app.metrics.reloads["failed"] += 1
                 do = "put it right and reload; the one before is in force"

@@ -71,7 +71,7 @@ class GatewayApp:
         flush: Callable[[], None] = lambda: None,
         seed: int | None = None,
     ) -> None:
-        self.config = config
+        self.config = self._at_start = config
         self.access = access
         self.models = Models()
         self.journeys: set[Errand] = set()
@@ -139,8 +139,9 @@ class GatewayApp:
         What takes effect only after a restart is returned, by its paths; clients' limits hold for connections
         that come from now on.
         """
-        needs_restart = restart_needed(self.config, config)
+        needs_restart = restart_needed(self._at_start, config)
         self.config = config
+        self.discovery.apply(config)  # first, or a model that goes would be served by default limits
         before = self.house.gateway.settings
         settings = config.core_settings()
         settings = structs.replace(settings, version=before.version + 1, accepting=before.accepting)
@@ -149,7 +150,6 @@ class GatewayApp:
         self.inflate.bytes_max = config.http.body_bytes_max
         self.metrics.slos = _slos(config)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
-        self.discovery.apply(config)
         return needs_restart
 
     async def drain(self) -> int:

@@ -60,6 +60,7 @@ class Discovery:
         self._clock = asyncio.get_running_loop().time
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._asked_at: dict[str, float] = {}
+        self._doubted: dict[str, None] = {}  # to be asked at the next look
         self._complaints: dict[tuple[str, str], str] = {}  # not told yet: so at the last try, and not before
         self._served: dict[str, Model] = {}
         self._addresses: dict[str, tuple[str, ...]] = {}
@@ -132,8 +133,11 @@ class Discovery:
                 task.cancel()
 
     def doubt(self, url: str) -> None:
-        """Something broke there: ask at once, not only in a second, and its source for other addresses."""
-        self._ask_soon(url, generate=self._config.health.generate)
+        """Something broke there: ask at once, unless it was just asked, and its source for other addresses."""
+        if self._clock() - self._asked_at.get(url, -PERIOD_S) >= PERIOD_S:
+            self._ask_soon(url, generate=self._config.health.generate)
+        else:
+            self._doubted[url] = None
         for endpoint in self._at(url):
             self.sources.renew(endpoint.pool)
 
@@ -144,7 +148,8 @@ class Discovery:
 
     def _due(self) -> Iterable[tuple[str, bool]]:
         """Whom to ask now, and whether for a token, each address once."""
-        now, due = self._clock(), dict[str, bool]()
+        now, due = self._clock(), dict.fromkeys(self._doubted, True)
+        self._doubted.clear()
         for url, names in self._learned.items():
             if not names:
                 due[url] = True

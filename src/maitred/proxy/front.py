@@ -7,13 +7,14 @@ from urllib.parse import unquote
 
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.words import EndpointState
+from maitred.core.words import Api, EndpointState
 from maitred.door.read import APIS, JSON, check_media
 from maitred.net import cors
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.server import ServerConnection
 from maitred.net.target import ANY
 from maitred.proxy.journey import Service, begin
+from maitred.wire import errors
 from maitred.wire import models as wire_models
 
 MODELS = "/v1/models"
@@ -92,13 +93,13 @@ class Front:
         request_id = self._house.mint_id()
         self._note(request_id, exchange)
         api = APIS.get(exchange.head.path)
-        exchange.refuse(refusal, request_id, api, keep=keep)
+        exchange.refuse(refusal, request_id, _shape(exchange.head), keep=keep)
         self._house.at_door(AtDoor(self._house.clock(), request_id, refusal.outcome, api))
 
     def _tell(self, exchange: HttpExchange, status: int, lines: bytes, body: bytes) -> None:
         request_id = self._house.mint_id()
         self._note(request_id, exchange)
-        exchange.respond(status, lines + b"x-request-id: %b\r\n" % request_id.encode(), body)
+        exchange.respond(status, lines + errors.id_lines(_shape(exchange.head), request_id), body)
         self._house.at_door(AtDoor(self._house.clock(), request_id, Outcome.COMPLETED))
 
     def left(self, exchange: HttpExchange) -> None:
@@ -130,3 +131,8 @@ class Front:
                 return
         refusal = Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")
         self.refuse(exchange, refusal, keep=True)
+
+
+def _shape(head: RequestHead) -> Api | None:
+    """Whose errors the client reads: the path's, and at paths of no API those its version header asks for."""
+    return APIS.get(head.path, Api.MESSAGES if b"anthropic-version" in head.fields else None)
