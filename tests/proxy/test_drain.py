@@ -59,6 +59,7 @@ async def test_idle_connections_are_closed_and_new_ones_told() -> None:
         assert answer.value(b"x-should-retry") == b"true"
         assert int(answer.value(b"retry-after")) >= 1
         await busy.answer()
+        assert await took(busy.closed()) == 0  # though its head, long gone, did not say so
         await drain
         assert place.outcomes == ["draining", "completed"]
 

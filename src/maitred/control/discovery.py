@@ -133,7 +133,7 @@ class Discovery:
                 task.cancel()
 
     def doubt(self, url: str) -> None:
-        """Something broke there: ask at once, unless it was just asked, and its source for other addresses."""
+        """Something broke there: ask at once, unless it was just asked; and its source for addresses."""
         if self._clock() - self._asked_at.get(url, -PERIOD_S) >= PERIOD_S:
             self._ask_soon(url, generate=self._config.health.generate)
         else:

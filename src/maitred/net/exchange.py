@@ -173,7 +173,7 @@ class HttpExchange:
             self._line.transport.write(self._framed(body) + b"0\r\n\r\n")
         elif body:
             self._line.transport.write(body)
-        self._line.done(self, keep=self._keep)
+        self._line.done(self, keep=self._keep and not self._site.draining)
 
     def _framed(self, body: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(body), body) if body and self._chunked else body
