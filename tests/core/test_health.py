@@ -116,6 +116,35 @@ def test_one_broken_request_repeated_is_one_failure() -> None:
     assert house.states()["p/a:1"] is EJECTED
 
 
+@pytest.mark.parametrize("kind", [FailureKind.STATUS_5XX, FailureKind.ERROR_EVENT])
+def test_what_two_engines_say_of_a_request_is_the_fault_of_neither(kind: FailureKind) -> None:
+    house = hall(attempts=2)
+    for number in range(5 * HEALTH.failures_max):
+        ticket = enter(house, number + 1)
+        house.release()
+        assert house.fail(ticket.legs[0], kind)
+        house.release()
+        assert not house.fail(ticket.legs[0], kind)
+        house.finish(ticket, Outcome.FAILED_UPSTREAM)
+    assert set(house.states().values()) == {READY}
+    assert [endpoint.failures for endpoint in house.gateway.table.by_name.values()] == [0, 0]
+
+
+def test_one_engine_that_says_so_alone_is_at_fault() -> None:
+    house = hall(attempts=2)
+    for number in range(HEALTH.failures_max):
+        ticket = enter(house, number + 1)
+        house.release()
+        while ticket.legs[0].endpoint.name != "p/a:1":
+            house.finish(ticket, Outcome.CLIENT_GONE)
+            ticket = enter(house, number + 1)
+            house.release()
+        assert house.fail(ticket.legs[0], FailureKind.STATUS_5XX)
+        house.release()
+        house.finish(ticket, Outcome.COMPLETED)
+    assert house.states() == {"p/a:1": EJECTED, "p/b:1": READY}
+
+
 def test_ejections_in_a_row_are_counted_until_it_is_well_again() -> None:
     house = hall()
     for times in (1, 2, 3):

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from maitred.config.tree import Queue
+from maitred.observe.exposition import render
 from tests.net.http import Client, post, turns
 from tests.proxy.place import CHAT, STREAM, WHOLE, Place, chat, in_virtual_time, serving, took
-from tests.proxy.upstream import EVENTS, ROLE, SILENCE, Asked, End, Plan, chunk, head, stream, word
+from tests.proxy.upstream import ERROR, EVENTS, ROLE, SILENCE, Asked, End, Plan, chunk, head, stream, word
 from tests.proxy.upstream import STREAM as STREAM_HEAD
 
 MID_STREAM: Plan = [*stream(ROLE, word("Hello"), end=()), 1e6]
@@ -209,3 +210,18 @@ async def test_a_request_on_a_kept_connection_can_be_left_as_well() -> None:
         await turns()
         assert asked.lost.is_set()
         assert place.outcomes == ["completed", "client_gone"]
+
+
+@in_virtual_time()
+async def test_a_client_that_leaves_because_of_an_error_does_not_hide_it() -> None:
+    plan: Plan = [*stream(ROLE, word("Hello"), end=()), chunk(ERROR), 1e6]
+    async with serving(plan) as place:
+        client = await place.client()
+        client.send(STREAM)
+        await client.heard(b"on fire")
+        client.leave()
+        await place.until(lambda: not place.app.journeys)
+        assert place.outcomes == ["client_gone"]
+        assert b'kind="error_event"} 1.0' in b"".join(render(place.app.metrics))
+        (endpoint,) = place.app.house.gateway.table.by_name.values()
+        assert endpoint.failures == 1

@@ -17,7 +17,7 @@ from random import Random
 from maitred.core.chooser import least_loaded
 from maitred.core.endpoints import EndpointTable, Sign
 from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed
-from maitred.core.health import Quarantine, SlowStart, absolve, blame
+from maitred.core.health import SAID, Quarantine, SlowStart, absolve, blame, forgive
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.queue import PoolQueue
 from maitred.core.words import (
@@ -324,7 +324,13 @@ class Gateway:
         if failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
             self._move(endpoint, Sign.SILENT, why, now)
             return
-        failures = blame(endpoint, leg.ticket.request)
+        ticket = leg.ticket
+        if failure.kind in SAID:
+            if ticket.blamed is not None:
+                forgive(ticket.blamed, ticket.request)
+                return
+            ticket.blamed = endpoint
+        failures = blame(endpoint, ticket.request)
         if failures >= self.settings.health.failures_max and self._ready(endpoint.pool) > 1:
             self._move(endpoint, Sign.FAILING, f"{failures} failures in a row, the last: {why}", now)
 

@@ -1,7 +1,8 @@
 """Who is ill: endpoints that fail again and again, and requests that engines die of.
 
 An endpoint is ejected after failures in a row that are its own fault, counted once for each request, so that
-one broken request repeated does not look like a broken engine; the last of a pool stays. One that returns
+one broken request repeated does not look like a broken engine, and not at all where another engine gave the
+same answer (some answer 500 to a client's mistake); the last of a pool stays. One that returns
 takes its share back slowly, because its caches are cold and it may fall again.
 
 A request that was in flight at two deaths is kept out for a while: the third engine would die of it too.
@@ -14,12 +15,16 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from maitred.core.outcome import FailureKind
 from maitred.core.words import Endpoint, HealthSettings, Request
 
 FIRST_SHARE = 0.1
 """Where slow start begins: a tenth of the places."""
 RAMP_STEPS = 20
 """A share grows in so many steps, each an instant at which waiting tickets are looked at again."""
+
+SAID = (FailureKind.STATUS_5XX, FailureKind.ERROR_EVENT)
+"""Failures in the engine's own words; two engines that say so blame the request and not each other."""
 
 DEATHS = 2
 LINGER_S = 10.0
@@ -34,6 +39,12 @@ def blame(endpoint: Endpoint, request: Request) -> int:
         endpoint.failures += 1
         endpoint.failed_by = request.fingerprint
     return endpoint.failures
+
+
+def forgive(endpoint: Endpoint, request: Request) -> None:
+    """Take back the last failure, if it was this request's: it fails elsewhere just the same."""
+    if endpoint.failures and endpoint.failed_by == request.fingerprint:
+        endpoint.failures -= 1
 
 
 def absolve(endpoint: Endpoint) -> None:

@@ -204,7 +204,8 @@ class Ticket(Struct, eq=False):
     """One request inside the house, from accept to finish.
 
     `queue_deadline` is the instant after which waiting is over; a retry keeps it. `excluded` names the
-    endpoints that failed this ticket; `lane` is the same for tickets that may sit at the same endpoints.
+    endpoints that failed this ticket, `blamed` is the last of them that was blamed for an error of its own
+    wording; `lane` is the same for tickets that may sit at the same endpoints.
     `outcome` is set exactly once.
     """
 
@@ -216,6 +217,7 @@ class Ticket(Struct, eq=False):
     legs: list[Leg] = []
     attempts: int = 0
     excluded: tuple[str, ...] = ()
+    blamed: Endpoint | None = None
     lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
 

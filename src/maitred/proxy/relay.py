@@ -271,7 +271,11 @@ class Relay:
         """Tell the core what was generated of an answer that nobody waits for any more."""
         if self._stage is STREAMING:
             self._take_stock()
-            self._house.leave(self._leg, self._judge.end()[1])
+            failure, usage = self._judge.end()
+            if failure is not None and failure.kind is FailureKind.ERROR_EVENT:
+                # Clients leave when they read it; that the engine failed is true all the same.
+                self._house.fail(self._leg, structs.replace(failure, final=True))
+            self._house.leave(self._leg, usage)
 
     def _undone(self, body: bytes) -> bytes:
         if self._undo is None:
