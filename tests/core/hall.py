@@ -48,7 +48,8 @@ class Hall:
         self.gateway.update(Endpoints(urls), self.now)
 
     def probe(self, name: str, *, ok: bool = True) -> None:
-        self.gateway.update(Probed(name, ok), self.now)
+        """Ask; one that is not well refuses connections."""
+        self.gateway.update(Probed(name, ok, why="" if ok else "refused", refused=not ok), self.now)
 
     def open(self, **pools: str) -> None:
         """List addresses and have them all answer a probe."""

@@ -68,13 +68,16 @@ def test_a_removed_endpoint_without_legs_goes_at_once() -> None:
 def test_an_endpoint_listed_again_while_it_drains_is_asked_again() -> None:
     hall = Hall()
     hall.open(p="a")
+    hall.finish(hall.seat().ticket)
     leg = hall.seat()
     hall.address()
     hall.address(p="a")
     assert hall.states() == {"p/a:1": PROBING}
-    assert refused(hall).outcome is Outcome.NO_ENDPOINT
+    waits = hall.accept()
+    assert hall.seated() == []
     hall.probe("p/a:1")
-    assert hall.seat().endpoint is leg.endpoint
+    assert hall.seated() == [waits]
+    assert waits.legs[0].endpoint is leg.endpoint
     assert hall.running() == {"p/a:1": 2}
 
 

@@ -182,7 +182,7 @@ class Shell(RuleBasedStateMachine):
         self, name: str, ok: bool, model: str, adapters: tuple[str, ...], started_at: float | None
     ) -> None:
         facts = Facts("vllm", model, adapters=adapters, started_at=started_at)
-        self.core.update(Probed(name, ok, facts, "" if ok else "silent"), self.now)
+        self.core.update(Probed(name, ok, facts, "" if ok else "silent", refused=not ok), self.now)
         self.spoken(True)
 
     @rule(name=st.sampled_from([*NAMES, "p/nobody:1"]), held=st.booleans(), pump=PUMPS)
@@ -265,8 +265,12 @@ class Shell(RuleBasedStateMachine):
 
     def hopeless(self, ticket: Ticket) -> bool:
         """A retry with no ready endpoint left that it may have."""
+        pool = ticket.request.pool
+        hopes = [e for e in self.core.table.by_name.values() if e.pool == pool]
+        if ticket.excluded:
+            hopes = self.ready(pool)
         picky = bool(ticket.excluded or ticket.request.adapter)
-        return picky and not any(self.may_have(ticket, e) for e in self.ready(ticket.request.pool))
+        return picky and not any(self.may_have(ticket, e) for e in hopes)
 
     # -- promises ---------------------------------------------------------------------------------
 
@@ -373,12 +377,16 @@ class Shell(RuleBasedStateMachine):
         asked = [
             e for e in self.ready(request.pool) if not request.adapter or request.adapter in e.facts.adapters
         ]
-        if not asked:
+        here = [e for e in self.core.table.by_name.values() if e.pool == request.pool]
+        served = request.pool in self.core._service_s
+        if not asked and not (served and any(e.state is EndpointState.PROBING and not e.why for e in here)):
             return Outcome.NO_ENDPOINT
         body_bytes = sum(t.request.body_bytes for t in order) + request.body_bytes
         full = len(order) >= limits.queue_requests_max or body_bytes > limits.queue_bytes_max
         has_room = any(self.has_room(e) for e in asked)
-        return Outcome.QUEUE_FULL if full and (order or not has_room) else None
+        lane = (f"+{request.adapter}",) if request.adapter else ()
+        behind = any(ticket.lane == lane for ticket in order)
+        return Outcome.QUEUE_FULL if full and (behind or not has_room) else None
 
 
 def endpoints(hosts: dict[str, str]) -> Endpoints:

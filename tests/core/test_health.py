@@ -36,7 +36,8 @@ READY, EJECTED, DRAINING, PROBING = (
     EndpointState.DRAINING,
     EndpointState.PROBING,
 )
-FAULTS = [kind for kind in FailureKind if kind.blames and kind not in (FailureKind.CONNECT, FailureKind.TLS)]
+UNHEARD = (FailureKind.CONNECT, FailureKind.TLS, FailureKind.UNREACHABLE)
+FAULTS = [kind for kind in FailureKind if kind.blames and kind not in UNHEARD]
 HEALTH = HealthSettings(failures_max=3, slow_start_s=20.0, quarantine_s=600.0)
 ids = itertools.count()
 
@@ -80,6 +81,16 @@ def test_failures_in_a_row_that_are_its_own_eject_an_endpoint(kind: FailureKind)
         fail_at(house, "p/a:1", kind)
     assert house.states() == {"p/a:1": EJECTED, "p/b:1": READY}
     assert "3 failures in a row" in house.endpoint("p/a:1").why
+
+
+def test_a_connection_that_nobody_answers_ejects_at_the_second_time_and_never_the_last() -> None:
+    house = hall()
+    for state in (READY, EJECTED):
+        fail_at(house, "p/a:1", FailureKind.UNREACHABLE, fingerprint=7)
+        assert house.states()["p/a:1"] is state
+    for _ in range(9):
+        fail_at(house, "p/b:1", FailureKind.UNREACHABLE, fingerprint=7)
+    assert house.states()["p/b:1"] is READY
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FailureKind if not kind.blames])
@@ -380,3 +391,172 @@ def test_what_metrics_say_is_kept_with_its_time() -> None:
     house.gateway.update(Observed("p/nobody:1", Load(4, 2, 0.5)), house.now)
     assert (house.endpoint("p/a:1").load, house.endpoint("p/a:1").observed_at) == (Load(4, 2, 0.5), house.now)
     assert house.endpoint("p/b:1").load is None
+
+
+# -- what a hostile reader found -------------------------------------------------------------------
+
+
+def loaded(house: Hall, name: str, *adapters: str) -> None:
+    """A probe says that these adapters are loaded there."""
+    house.gateway.update(Probed(name, ok=True, facts=Facts("vllm", "m", adapters=adapters)), house.now)
+
+
+def test_who_returns_alone_has_its_full_share_at_once() -> None:
+    house = hall("a", cap=10)
+    house.probe("p/a:1", ok=False)
+    house.probe("p/a:1")
+    for _ in range(10):
+        enter(house)
+    house.release()
+    assert house.running() == {"p/a:1": 10}
+
+
+def test_two_that_return_together_do_not_starve_everybody() -> None:
+    house = hall("ab", cap=10)
+    for name in ("p/a:1", "p/b:1"):
+        house.probe(name, ok=False)
+    for name in ("p/a:1", "p/b:1"):
+        house.probe(name)
+    assert house.endpoint("p/a:1").share == 1.0
+
+
+def test_the_wait_told_counts_shares() -> None:
+    house = returned(cap=10)
+    for _ in range(11):
+        enter(house)
+    house.release()
+    for _ in range(99):
+        enter(house)
+    assert house.gateway._drain_s("p") >= 100 / 11  # ten places and one of ten
+
+
+def test_a_request_that_is_answered_between_two_deaths_did_not_kill_anybody() -> None:
+    house = hall("abc")
+    die_at(house, "p/a:1", 7)
+    house.finish(seat_at(house, "p/b:1", 7).ticket, Outcome.COMPLETED)
+    die_at(house, "p/b:1", 7)
+    assert refusal(house, 7) is None
+
+
+def test_being_unable_is_no_death() -> None:
+    house = hall("abc")
+    for name in ("p/a:1", "p/b:1"):
+        fail_at(house, name, FailureKind.RESET, 7)
+        house.gateway.update(Probed(name, ok=False, why="serves another model"), house.now)
+    assert refusal(house, 7) is None
+
+
+def test_refusing_a_request_properly_is_being_well() -> None:
+    house = hall()
+    for _ in range(3 * HEALTH.failures_max):
+        fail_at(house, "p/a:1")
+        house.finish(seat_at(house, "p/a:1").ticket, Outcome.ENGINE_REFUSED)
+    assert house.states()["p/a:1"] is READY
+
+
+def test_the_last_one_with_an_adapter_is_not_ejected() -> None:
+    house = hall("abc")
+    loaded(house, "p/a:1", "x")
+    loaded(house, "p/b:1", "y")
+    loaded(house, "p/c:1", "y")
+    for name in ("p/a:1", "p/b:1"):
+        for _ in range(2 * HEALTH.failures_max):
+            if house.states()[name] is READY:
+                fail_at(house, name)
+    assert house.states() == {"p/a:1": READY, "p/b:1": EJECTED, "p/c:1": READY}
+
+
+def test_who_waits_for_an_adapter_waits_on_while_its_endpoint_is_away_and_not_when_it_is_unloaded() -> None:
+    house = hall("ab", cap=1)
+    loaded(house, "p/a:1", "x")
+    seat_at(house, "p/a:1")
+    waits = enter(house, adapter="x")
+    house.release()
+    house.probe("p/a:1", ok=False)
+    assert house.release() == []
+    house.probe("p/a:1")
+    loaded(house, "p/a:1", "y")
+    assert [effect.ticket for effect in house.release() if isinstance(effect, Stop)] == [waits]
+
+
+def test_one_adapters_flood_does_not_close_the_pool() -> None:
+    limits = PoolSettings(cap=1, queue_requests_max=3)
+    house = Hall(Settings(default=limits, health=HEALTH))
+    house.open(p="ab")
+    loaded(house, "p/a:1", "x")
+    seat_at(house, "p/a:1")
+    for _ in range(3):
+        enter(house, adapter="x")
+    house.release()
+    with pytest.raises(Refusal):
+        enter(house, adapter="x")
+    other = enter(house)
+    assert house.seated() == [other]
+
+
+def test_new_addresses_of_a_pool_that_served_are_worth_a_wait_until_they_fail() -> None:
+    house = hall("a")
+    house.finish(seat_at(house, "p/a:1").ticket)
+    house.address(p="b")
+    waits = enter(house)
+    assert house.seated() == []
+    house.probe("p/b:1", ok=False)
+    with pytest.raises(Refusal):
+        enter(house)
+    house.probe("p/b:1")
+    assert house.seated() == [waits]
+
+
+def test_at_the_first_start_nobody_waits_for_engines() -> None:
+    house = Hall(Settings(health=HEALTH))
+    house.address(p="a")
+    with pytest.raises(Refusal):
+        enter(house)
+
+
+def test_letting_in_does_not_bring_a_removed_endpoint_back() -> None:
+    house = hall()
+    leg = seat_at(house, "p/a:1")
+    house.address(p="b")
+    for held in (True, False):
+        house.gateway.update(Held("p/a:1", held), house.now)
+    assert house.states()["p/a:1"] is DRAINING
+    house.finish(leg.ticket)
+    assert house.states() == {"p/b:1": READY}
+
+
+def test_a_hold_outlives_an_address_that_is_gone_for_a_moment() -> None:
+    house = hall()
+    house.gateway.update(Held("p/a:1", held=True), house.now)
+    house.address(p="b")
+    house.open(p="ab")
+    assert house.states() == {"p/a:1": DRAINING, "p/b:1": READY}
+    house.gateway.update(Held("p/a:1", held=False), house.now)
+    assert house.states()["p/a:1"] is PROBING
+
+
+def test_what_a_probe_does_not_tell_is_still_known() -> None:
+    house = hall("a")
+    told = Facts("vllm", "m", 4096, version="1", kv_tokens=10, prefix_caching=True, started_at=5.0)
+    for facts in (told, Facts("vllm", "m", 4096)):
+        house.gateway.update(Probed("p/a:1", ok=True, facts=facts), house.now)
+        assert house.endpoint("p/a:1").facts == told
+    house.gateway.update(Observed("p/a:1", Load(1, 1)), house.now)
+    house.gateway.update(Probed("p/a:1", ok=True, facts=Facts("vllm", "m", started_at=99.0)), house.now)
+    assert house.endpoint("p/a:1").facts == Facts("vllm", "m", started_at=99.0)
+    assert (house.endpoint("p/a:1").load, house.endpoint("p/a:1").incarnation) == (None, 1)
+
+
+def test_many_lanes_are_served_in_the_order_of_their_first() -> None:
+    house = hall("ab", cap=1)
+    adapters = [f"x{number}" for number in range(200)]
+    for name in ("p/a:1", "p/b:1"):
+        loaded(house, name, *adapters)
+    first = [enter(house, adapter=adapter) for adapter in adapters[:2]]
+    house.release()
+    rest = [enter(house, adapter=adapter) for adapter in adapters[2:]]
+    house.release()
+    assert house.waiting() == len(rest)
+    for ticket in first:
+        house.finish(ticket)
+    assert house.seated() == rest[:2]

@@ -41,6 +41,8 @@ ANSWERS: dict[str, tuple[int, str, str, int, str, bool | None]] = {
 # repeatable elsewhere, the endpoint is at fault, how the ticket ends
 FAILURES: dict[str, tuple[bool, bool, Outcome]] = {
     "connect": (True, True, Outcome.FAILED_UPSTREAM),
+    "unreachable": (True, True, Outcome.FAILED_UPSTREAM),
+    "unresolved": (True, False, Outcome.FAILED_UPSTREAM),
     "tls": (True, True, Outcome.FAILED_UPSTREAM),
     "local_limit": (True, False, Outcome.FAILED_UPSTREAM),
     "stale_connection": (True, False, Outcome.FAILED_UPSTREAM),

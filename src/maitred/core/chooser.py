@@ -1,4 +1,4 @@
-"""Which endpoint gets the next leg: the least loaded one that has room."""
+"""Which endpoint gets the next leg: the least loaded one that has room. And whether there is hope of one."""
 
 from __future__ import annotations
 
@@ -33,3 +33,36 @@ def least_loaded(endpoints: Iterable[Endpoint], ticket: Ticket, cap: int) -> End
         if best is None or burden < least or (burden == least and endpoint.turn < best.turn):
             best, least = endpoint, burden
     return best
+
+
+def has_room(endpoints: Iterable[Endpoint], cap: int) -> bool:
+    """Whether anybody could be seated at all."""
+    return any(endpoint.state is READY and endpoint.running < cap for endpoint in endpoints)
+
+
+def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> int:
+    """How many are ready, for this adapter."""
+    count = 0
+    for endpoint in endpoints:
+        count += endpoint.state is READY and (not adapter or adapter in endpoint.facts.adapters)
+    return count
+
+
+def awaited(endpoints: Iterable[Endpoint]) -> bool:
+    """Whether one is new and has not failed yet: worth a wait where all addresses of a pool have changed."""
+    return any(endpoint.state is EndpointState.PROBING and not endpoint.why for endpoint in endpoints)
+
+
+def may_hope(endpoints: Iterable[Endpoint], ticket: Ticket, but: str | None = None) -> bool:
+    """Whether one of these, full or not, may still have this ticket; `but` this one.
+
+    A retry hopes for one that is ready; a first try with an adapter for any that has it loaded.
+    """
+    excluded, adapter = ticket.excluded, ticket.request.adapter
+    return any(
+        (endpoint.state is READY or not (excluded or but))
+        and endpoint.name not in excluded
+        and endpoint.name != but
+        and (not adapter or adapter in endpoint.facts.adapters)
+        for endpoint in endpoints
+    )

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from msgspec import structs
+
 from maitred.core.words import Endpoint, EndpointState, Facts
 
 CLOCK_S = 1.0
@@ -85,7 +87,8 @@ class EndpointTable:
         """Make the table hold exactly these addresses; yields each with its sign, None for a new one."""
         wanted = {name_of(pool, url): (pool, url) for pool, urls in pools.items() for url in urls}
         for name, endpoint in list(self.by_name.items()):
-            if name not in wanted:
+            endpoint.listed = name in wanted
+            if not endpoint.listed:
                 endpoint.held = False
                 yield endpoint, Sign.REMOVED
                 continue
@@ -101,7 +104,10 @@ class EndpointTable:
                 yield endpoint, None
 
     def learn(self, endpoint: Endpoint, facts: Facts) -> bool:
-        """Remember what a probe told. True: another process or model answers there, a new incarnation."""
+        """Remember what a probe told. True: another process or model answers there, a new incarnation.
+
+        What it does not tell this time is still so, as long as it is the same engine.
+        """
         known = endpoint.facts
         changed = bool(known.model) and facts.model != known.model
         if known.started_at is not None and facts.started_at is not None:
@@ -109,7 +115,11 @@ class EndpointTable:
         if changed:
             endpoint.incarnation += 1
             endpoint.load = None
-        endpoint.facts = facts
+            endpoint.facts = facts
+        else:
+            told = structs.asdict(facts)
+            silent = [name for name, value in told.items() if value is None or value == ""]
+            endpoint.facts = structs.replace(facts, **{name: getattr(known, name) for name in silent})
         return changed
 
 

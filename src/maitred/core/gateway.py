@@ -11,14 +11,14 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core.chooser import least_loaded
+from maitred.core.chooser import awaited, has_room, least_loaded, may_hope, ready
 from maitred.core.endpoints import EndpointTable, Sign
 from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed
-from maitred.core.health import SAID, Quarantine, SlowStart, absolve, blame, forgive
-from maitred.core.outcome import FailureKind, Outcome, Refusal
+from maitred.core.health import Health, Quarantine
+from maitred.core.outcome import Outcome, Refusal
 from maitred.core.queue import PoolQueue
 from maitred.core.words import (
     Abilities,
@@ -47,8 +47,9 @@ from maitred.core.words import (
 )
 
 READY = EndpointState.READY
-DIED = (FailureKind.RESET, FailureKind.TRUNCATED)
-"""What a leg tells of an engine that died under it, if it did."""
+SERVED = (Outcome.COMPLETED, Outcome.ENGINE_REFUSED)
+MANY = 8
+"""Where more wait than this, it is seen whether there is room at all before each lane is asked about."""
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 
@@ -68,9 +69,10 @@ class Gateway:
         self.settings = settings
         self.abilities = abilities
         self.table = EndpointTable()
-        self.quarantine = Quarantine()
-        self._slow = SlowStart()
+        self._health = Health(self.table)
         self._closed: dict[str, None] = {}  # pools that left while somebody waited
+        self._holds: dict[str, None] = {}  # endpoints held by the operator, also while they are not listed
+        self._stirred = False  # since the last release somebody's last hope may have gone
         self._rng = rng
         self._emit = emit
         self._queues: dict[str, PoolQueue] = {}
@@ -86,18 +88,20 @@ class Gateway:
         if not self.settings.accepting:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
         pool, limits = request.pool, self._limits(request.pool)
-        if request.fingerprint and self.quarantine.holds(request.fingerprint, now):
+        if request.fingerprint and self._health.quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
-        if not self._ready(pool, request.adapter):
-            raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
-        queue = self._queue(pool)
         ticket = Ticket(request, identity, now, now + limits.queue_wait_s)
         if request.adapter:
             ticket.lane = (f"+{request.adapter}",)
-        if queue.full(request.body_bytes, limits) and (queue.waiting or not self._fits(ticket, limits)):
-            raise Refusal(
-                Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=self._drain_s(pool)
-            )
+        endpoints = self._endpoints(pool)
+        if not ready(endpoints, request.adapter) and not (pool in self._service_s and awaited(endpoints)):
+            raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
+        queue = self._queue(pool)
+        if queue.full(request.body_bytes, limits) and (
+            queue.behind(ticket) or least_loaded(endpoints, ticket, limits.cap) is None
+        ):
+            message = "too many requests are waiting"
+            raise Refusal(Outcome.QUEUE_FULL, message, retry_after_s=self._drain_s(pool))
         queue.push(ticket)
         self.waiting += 1
         return ticket
@@ -107,8 +111,8 @@ class Gateway:
         if not self.waiting and not self.outbox:
             return []
         effects, self.outbox = self.outbox, []
-        if self._slow.next_at is not None:
-            self._slow.grow(now, self.settings.health)
+        if self._health.slow.next_at is not None:
+            self._health.slow.grow(now, self.settings.health)
         if self._closed:
             self._close(now, effects)
         for pool, queue in self._queues.items():
@@ -116,6 +120,7 @@ class Gateway:
                 if queue.earliest <= now:
                     self._expire(pool, queue, now, effects)
                 self._seat(pool, queue, now, effects)
+        self._stirred = False
         return effects
 
     def sent(self, leg: Leg, now: float, endpoint: str | None = None) -> None:
@@ -158,7 +163,10 @@ class Gateway:
         ticket = leg.ticket
         self._free(leg, now)
         if failure.kind.blames and leg.incarnation == leg.endpoint.incarnation:
-            self._blame(leg, failure, now)
+            verdict = self._health.blame(leg, failure, now, self.settings.health)
+            if verdict is not None:
+                self._move(leg.endpoint, *verdict, now)
+        self._stirred = True
         again = not delivered and self._may_repeat(ticket, leg, failure)
         self._emit(LegFailed(now, leg, failure, again))
         if again:
@@ -184,8 +192,13 @@ class Gateway:
         if not self.waiting:
             return None
         instants = [queue.next_deadline() for queue in self._queues.values()]
-        instants.append(self._slow.next_at)
+        instants.append(self._health.slow.next_at)
         return min((at for at in instants if at is not None), default=None)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Requests that are kept out."""
+        return self._health.quarantine
 
     def waiting_by_pool(self) -> dict[str, int]:
         """How many tickets wait in each pool, for whoever watches."""
@@ -193,33 +206,56 @@ class Gateway:
 
     def update(self, change: Change, now: float) -> None:
         """Let the world and the operator in: addresses, what engines say, settings."""
+        self._stirred = True
+        if self._health.slow.next_at is not None:
+            self._health.slow.grow(now, self.settings.health)
         match change:
             case Endpoints(pools=pools):
-                for endpoint, sign in self.table.replace(pools):
-                    if sign is None:
-                        self._emit(EndpointMoved(now, endpoint, endpoint.state, endpoint.state, "listed"))
-                        continue
-                    self._move(endpoint, sign, "", now)
-                    if not endpoint.running:
-                        self._move(endpoint, Sign.EMPTY, "", now)
-                self._forget_pools(pools)
-            case Probed(endpoint=name, ok=ok, facts=facts, why=why):
+                self._list(pools, now)
+            case Probed(endpoint=name):
                 if (probed := self.table.by_name.get(name)) is not None:
-                    if ok and self.table.learn(probed, facts):
-                        self.quarantine.died(probed, now, self.settings.health.quarantine_s)
-                    probed.why = why
-                    self._move(probed, Sign.ANSWERED if ok else Sign.SILENT, why, now)
+                    self._learn(probed, change, now)
             case Observed(endpoint=name, load=load):
                 if (observed := self.table.by_name.get(name)) is not None:
                     observed.load, observed.observed_at = load, now
             case Held(endpoint=name, held=held):
-                if (meant := self.table.by_name.get(name)) is not None and meant.held is not held:
-                    meant.held = held
-                    self._move(meant, Sign.HELD if held else Sign.LET_IN, "by the operator", now)
+                if (meant := self.table.by_name.get(name)) is not None:
+                    self._hold(meant, held=held, now=now)
             case Reset(settings=settings):
                 self.settings = settings
 
     # -- parts of verbs ---------------------------------------------------------------------------
+
+    def _list(self, pools: dict[str, tuple[str, ...]], now: float) -> None:
+        for endpoint, sign in self.table.replace(pools):
+            if sign is None:
+                self._emit(EndpointMoved(now, endpoint, endpoint.state, endpoint.state, "listed"))
+                if endpoint.name in self._holds:
+                    self._hold(endpoint, held=True, now=now)
+                continue
+            self._move(endpoint, sign, "", now)
+            if not endpoint.running:
+                self._move(endpoint, Sign.EMPTY, "", now)
+        self._forget_pools(pools)
+
+    def _learn(self, endpoint: Endpoint, probed: Probed, now: float) -> None:
+        died = probed.refused
+        if probed.ok:
+            died = self.table.learn(endpoint, probed.facts)
+        if died:
+            self.quarantine.died(endpoint, now, self.settings.health.quarantine_s)
+        endpoint.why = probed.why
+        self._move(endpoint, Sign.ANSWERED if probed.ok else Sign.SILENT, probed.why, now)
+
+    def _hold(self, endpoint: Endpoint, *, held: bool, now: float) -> None:
+        """As the operator says, until he says otherwise: also when the address comes back some day."""
+        if held:
+            self._holds[endpoint.name] = None
+        else:
+            self._holds.pop(endpoint.name, None)
+        if endpoint.listed and endpoint.held is not held:
+            endpoint.held = held
+            self._move(endpoint, Sign.HELD if held else Sign.LET_IN, "by the operator", now)
 
     def _limits(self, pool: str) -> PoolSettings:
         return self.settings.pools.get(pool, self.settings.default)
@@ -230,21 +266,19 @@ class Gateway:
             queue = self._queues[pool] = PoolQueue()
         return queue
 
-    def _fits(self, ticket: Ticket, limits: PoolSettings) -> bool:
-        endpoints = self.table.by_pool.get(ticket.request.pool, ())
-        return least_loaded(endpoints, ticket, limits.cap) is not None
-
     def _seat(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        cap, endpoints = self._limits(pool).cap, self.table.by_pool.get(pool, ())
+        cap, endpoints = self._limits(pool).cap, self._endpoints(pool)
         seated = True
         while seated and queue.waiting:
             seated = False
+            if queue.waiting > MANY and not self._stirred and not has_room(endpoints, cap):
+                break  # there may be as many lanes as adapters, and nothing for any of them
             for ticket in queue.heads():
                 endpoint = least_loaded(endpoints, ticket, cap)
                 if endpoint is not None:
                     queue.remove(ticket)
                     effects.append(self._go(ticket, endpoint, now))
-                elif (ticket.excluded or ticket.request.adapter) and not self._may_hope(ticket):
+                elif (ticket.excluded or ticket.request.adapter) and not may_hope(endpoints, ticket):
                     self._end(ticket, Outcome.NO_ENDPOINT, None, now)
                     effects.append(Stop(ticket, Outcome.NO_ENDPOINT, 1.0))
                 else:
@@ -267,7 +301,7 @@ class Gateway:
 
     def _expire(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
         while (ticket := queue.overdue(now)) is not None:
-            outcome = Outcome.QUEUE_DEADLINE if self._ready(pool) else Outcome.NO_ENDPOINT
+            outcome = Outcome.QUEUE_DEADLINE if ready(self._endpoints(pool)) else Outcome.NO_ENDPOINT
             self._end(ticket, outcome, None, now)
             effects.append(Stop(ticket, outcome, self._drain_s(pool)))
 
@@ -289,8 +323,9 @@ class Gateway:
         for leg in ticket.legs:
             if leg.phase is not LegPhase.OVER:
                 self._free(leg, now)
+                if outcome in SERVED:
+                    self._health.served(leg.endpoint, ticket.request)
                 if outcome is Outcome.COMPLETED:
-                    absolve(leg.endpoint)
                     mean_s = self._service_s.get(pool, now - leg.seated_at)
                     self._service_s[pool] = mean_s + RECENT * (now - leg.seated_at - mean_s)
         ticket.phase, ticket.outcome = Phase.ENDED, outcome
@@ -303,36 +338,7 @@ class Gateway:
             return False
         if ticket.attempts >= self.settings.attempts_max:
             return False
-        return self._may_hope(ticket, leg.endpoint.name)
-
-    def _may_hope(self, ticket: Ticket, but: str | None = None) -> bool:
-        """Whether a ready endpoint, full or not, may still have this ticket; `but` this one."""
-        excluded, adapter = ticket.excluded, ticket.request.adapter
-        return any(
-            e.state is READY
-            and e.name not in excluded
-            and e.name != but
-            and (not adapter or adapter in e.facts.adapters)
-            for e in self.table.by_pool.get(ticket.request.pool, ())
-        )
-
-    def _blame(self, leg: Leg, failure: Failure, now: float) -> None:
-        """A failure that is the endpoint's own: away at once if it cannot be reached, else after several."""
-        endpoint, why = leg.endpoint, failure.detail or failure.kind.label
-        if failure.kind in DIED or failure.lost:
-            self.quarantine.lost(endpoint, leg.ticket.request, now)
-        if failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
-            self._move(endpoint, Sign.SILENT, why, now)
-            return
-        ticket = leg.ticket
-        if failure.kind in SAID:
-            if ticket.blamed is not None:
-                forgive(ticket.blamed, ticket.request)
-                return
-            ticket.blamed = endpoint
-        failures = blame(endpoint, ticket.request)
-        if failures >= self.settings.health.failures_max and self._ready(endpoint.pool) > 1:
-            self._move(endpoint, Sign.FAILING, f"{failures} failures in a row, the last: {why}", now)
+        return may_hope(self._endpoints(ticket.request.pool), ticket, leg.endpoint.name)
 
     def _free(self, leg: Leg, now: float) -> None:
         if leg.phase is LegPhase.OVER:
@@ -349,13 +355,8 @@ class Gateway:
         before = self.table.move(endpoint, sign, why)
         if before is None:
             return
-        if endpoint.state is EndpointState.EJECTED:
-            endpoint.ejections += 1
-            if sign is Sign.SILENT:
-                self.quarantine.died(endpoint, now, self.settings.health.quarantine_s)
-        elif before is EndpointState.EJECTED and endpoint.state is READY:
-            endpoint.failures = endpoint.failed_by = 0
-            self._slow.begin(endpoint, now)
+        self._stirred = True
+        self._health.moved(endpoint, before, now)
         self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))
 
     def _drain_s(self, pool: str) -> float:
@@ -363,16 +364,14 @@ class Gateway:
 
         Up to a quarter is added at random, so that those refused together do not return together.
         """
-        queue, places = self._queues.get(pool), self._ready(pool) * self._limits(pool).cap
+        shares = sum(e.share for e in self._endpoints(pool) if e.state is READY)
+        queue, places = self._queues.get(pool), shares * self._limits(pool).cap
         before = queue.waiting if queue is not None else 0
         wait_s = (before + 1) * self._service_s.get(pool, 1.0) / places if places else 1.0
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
 
-    def _ready(self, pool: str, adapter: str = "") -> int:
-        ready = 0
-        for endpoint in self.table.by_pool.get(pool, ()):
-            ready += endpoint.state is READY and (not adapter or adapter in endpoint.facts.adapters)
-        return ready
+    def _endpoints(self, pool: str) -> Sequence[Endpoint]:
+        return self.table.by_pool.get(pool, ())
 
     def _forget_pools(self, listed: Mapping[str, object]) -> None:
         """Drop the queues of pools that are no more, and have `release` stop those who wait there."""

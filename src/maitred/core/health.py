@@ -6,6 +6,7 @@ same answer (some answer 500 to a client's mistake); the last of a pool stays. O
 takes its share back slowly, because its caches are cold and it may fall again.
 
 A request that was in flight at two deaths is kept out for a while: the third engine would die of it too.
+One that is answered in between has not killed anybody.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from maitred.core.endpoints import EJECTED, READY, EndpointTable, Sign
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Endpoint, HealthSettings, Request
+from maitred.core.words import Endpoint, EndpointState, Failure, HealthSettings, Leg, Request
 
 FIRST_SHARE = 0.1
 """Where slow start begins: a tenth of the places."""
@@ -26,6 +28,12 @@ RAMP_STEPS = 20
 SAID = (FailureKind.STATUS_5XX, FailureKind.ERROR_EVENT)
 """Failures in the engine's own words; two engines that say so blame the request and not each other."""
 
+DIED = (FailureKind.RESET, FailureKind.TRUNCATED)
+"""What a leg tells of an engine that died under it, if it did."""
+
+UNREACHABLE_MAX = 2
+"""Failures in a row, the last of them a connection that nobody answered: one may be a lost packet."""
+
 DEATHS = 2
 LINGER_S = 10.0
 """An engine found dead within this of losing a request died with that request in flight."""
@@ -33,11 +41,14 @@ WATCHED_MAX = 4096
 """Bound of fingerprints remembered of each kind; the oldest are forgotten."""
 
 
-def blame(endpoint: Endpoint, request: Request) -> int:
-    """Count a failure that is the endpoint's own; how many there are in a row by now."""
-    if not request.fingerprint or request.fingerprint != endpoint.failed_by:
+def blame(endpoint: Endpoint, fingerprint: int) -> int:
+    """Count a failure that is the endpoint's own; how many there are in a row by now.
+
+    `fingerprint`: the request's where its content may have to do with it, else 0.
+    """
+    if not fingerprint or fingerprint != endpoint.failed_by:
         endpoint.failures += 1
-        endpoint.failed_by = request.fingerprint
+        endpoint.failed_by = fingerprint
     return endpoint.failures
 
 
@@ -98,6 +109,11 @@ class Quarantine:
         self._lost: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._suspects: OrderedDict[int, Suspect] = OrderedDict()
 
+    @property
+    def suspects(self) -> int:
+        """How many requests were there at a death, or more than one."""
+        return len(self._suspects)
+
     def lost(self, endpoint: Endpoint, request: Request, now: float) -> None:
         """The endpoint's connection broke under this request: perhaps because it died."""
         if request.fingerprint:
@@ -110,6 +126,10 @@ class Quarantine:
         for name, fingerprint in [key for key in self._lost if key[0] == endpoint.name]:
             if now - self._lost.pop((name, fingerprint)) <= LINGER_S:
                 self._count(fingerprint, endpoint, now, quarantine_s)
+
+    def clear(self, request: Request) -> None:
+        """It was answered to the end: no engine dies of it."""
+        self._suspects.pop(request.fingerprint, None)
 
     def holds(self, fingerprint: int, now: float) -> bool:
         """Whether this request is kept out."""
@@ -133,3 +153,62 @@ class Quarantine:
         self._suspects.move_to_end(fingerprint)
         if len(self._suspects) > WATCHED_MAX:
             self._suspects.popitem(last=False)
+
+
+class Health:
+    """Judges endpoints by how requests fare with them. `table` is asked about their neighbours."""
+
+    def __init__(self, table: EndpointTable) -> None:
+        self._table = table
+        self.quarantine = Quarantine()
+        self.slow = SlowStart()
+
+    def blame(
+        self, leg: Leg, failure: Failure, now: float, settings: HealthSettings
+    ) -> tuple[Sign, str] | None:
+        """A failure that is the endpoint's own: what that means for it, and why; None: nothing yet."""
+        endpoint, ticket = leg.endpoint, leg.ticket
+        why = failure.detail or failure.kind.label
+        if failure.kind in DIED or failure.lost:
+            self.quarantine.lost(endpoint, ticket.request, now)
+        if failure.kind in (FailureKind.CONNECT, FailureKind.TLS):
+            self.quarantine.died(endpoint, now, settings.quarantine_s)
+            return Sign.SILENT, why
+        if failure.kind in SAID:
+            if ticket.blamed is not None:
+                forgive(ticket.blamed, ticket.request)
+                return None
+            ticket.blamed = endpoint
+        unheard = failure.kind is FailureKind.UNREACHABLE
+        failures = blame(endpoint, 0 if unheard else ticket.request.fingerprint)
+        few = min(UNREACHABLE_MAX, settings.failures_max) if unheard else settings.failures_max
+        if failures < few or not self._dispensable(endpoint):
+            return None
+        return Sign.FAILING, f"{failures} failures in a row, the last: {why}"
+
+    def served(self, endpoint: Endpoint, request: Request) -> None:
+        """The endpoint answered this request to the end."""
+        if endpoint.failures or endpoint.ejections:
+            absolve(endpoint)
+        if self.quarantine.suspects:
+            self.quarantine.clear(request)
+
+    def moved(self, endpoint: Endpoint, before: EndpointState, now: float) -> None:
+        """The endpoint is in another state now."""
+        if endpoint.state is EJECTED:
+            endpoint.ejections += 1
+        elif before is EJECTED and endpoint.state is READY:
+            endpoint.failures = endpoint.failed_by = 0
+            endpoint.share = 1.0
+            # Slowly where others have its work meanwhile; else nobody would be served for it.
+            if any(other.share >= 1 for other in self._others(endpoint)):
+                self.slow.begin(endpoint, now)
+
+    def _dispensable(self, endpoint: Endpoint) -> bool:
+        """Whether others that are ready can do all that this one does."""
+        others = self._others(endpoint)
+        adapters = {adapter for other in others for adapter in other.facts.adapters}
+        return bool(others) and adapters.issuperset(endpoint.facts.adapters)
+
+    def _others(self, endpoint: Endpoint) -> list[Endpoint]:
+        return [e for e in self._table.by_pool[endpoint.pool] if e.state is READY and e is not endpoint]

@@ -34,7 +34,7 @@ from maitred.core.words import (
     Usage,
 )
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Head(Struct, frozen=True):

@@ -109,11 +109,14 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
 class FailureKind(Enum):
     """What can go wrong with one leg. `repeatable`: another endpoint may be tried while no content has left.
 
-    `blames`: the endpoint is at fault. `outcome`: how the ticket ends when no attempt is left.
+    `blames`: the endpoint is at fault. `outcome`: how the ticket ends when no attempt is left. CONNECT is a
+    refused connection; UNREACHABLE is one that was not answered, UNRESOLVED a name without address.
     """
 
     #                      repeatable blames outcome
     CONNECT = ("connect", True, True, Outcome.FAILED_UPSTREAM)
+    UNREACHABLE = ("unreachable", True, True, Outcome.FAILED_UPSTREAM)
+    UNRESOLVED = ("unresolved", True, False, Outcome.FAILED_UPSTREAM)
     TLS = ("tls", True, True, Outcome.FAILED_UPSTREAM)
     LOCAL_LIMIT = ("local_limit", True, False, Outcome.FAILED_UPSTREAM)
     STALE_CONNECTION = ("stale_connection", True, False, Outcome.FAILED_UPSTREAM)

@@ -139,9 +139,10 @@ class Endpoint(Struct, eq=False):
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
     `running` is the ledger: legs now holding a place. `seated` counts legs ever given to it, `turn` is the
-    number of the last one. `held`: the operator drains it. `failures` in a row are its own fault, the last
-    one by the request `failed_by`; `ejections` counts them in a row too. `share` is the part of its places it
-    may use, growing since `ready_at` after a return. `load` is what its metrics said at `observed_at`.
+    number of the last one. `listed`: its address is in the set; `held`: the operator drains it. `failures` in
+    a row are its own fault, the last one by the request `failed_by`; `ejections` counts them in a row too.
+    `share` is the part of its places it may use, growing since `ready_at` after a return. `load` is what its
+    metrics said at `observed_at`.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Endpoint(Struct, eq=False):
     running: int = 0
     seated: int = 0
     turn: int = 0
+    listed: bool = True
     held: bool = False
     failures: int = 0
     failed_by: int = 0
@@ -294,12 +296,16 @@ class Endpoints(Struct, frozen=True, tag=True):
 
 
 class Probed(Struct, frozen=True, tag=True):
-    """Change: an endpoint was asked how it is. `why` says what is wrong when `ok` is False."""
+    """Change: an endpoint was asked how it is. `why` says what is wrong when `ok` is False.
+
+    `refused`: nobody takes connections there any more, so what was answered there died.
+    """
 
     endpoint: str
     ok: bool
     facts: Facts = Facts()
     why: str = ""
+    refused: bool = False
 
 
 class Observed(Struct, frozen=True, tag=True):
