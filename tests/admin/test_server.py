@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from maitred.admin import app as app_module
+from maitred.admin import server as server_module
 from maitred.admin.server import AdminServer
 from maitred.config.kinds import Address
 from maitred.config.raw import ConfigError
@@ -20,6 +23,7 @@ from maitred.config.tree import Admin
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome
 from maitred.observe.exposition import CONTENT_TYPE, render
+from tests.admin import place
 from tests.admin.place import NOW, FakeDesk, House
 
 TOKEN = "0123456789abcdef"
@@ -131,7 +135,7 @@ def test_beyond_loopback_is_listened_at_with_a_token(house: House, monkeypatch: 
 
 
 def test_a_token_that_cannot_be_had_is_one_line(house: House) -> None:
-    with pytest.raises(OSError, match=r"^admin\.token: .*/none: No such file or directory$"):
+    with pytest.raises(OSError, match=r"^admin\.token: the file named there: No such file or directory$"):
         server(Admin(token=FileSecret(Path("/none"))), house).start()
 
 
@@ -162,6 +166,88 @@ def test_a_busy_a_stopped_and_a_closed_gateway_are_told_apart_from_the_port(
     finally:
         let_go.set()
         own.close()
+
+
+GET = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n"
+
+
+def told(connection: socket.socket, until: bytes) -> bytes:
+    """What is said up to these bytes; all of it, up to the end, where they never come."""
+    heard = b""
+    while until not in heard and (piece := connection.recv(65536)):
+        heard += piece
+    return heard
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side ends it, within the five seconds that the socket waits."""
+    try:
+        return told(connection, b"never said") is not None
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    """A house with three places that does not wait long for a request."""
+    monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(server_module, "HEAD_S", 0.3)
+    house = House()
+    yield house
+    house.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /livez HT", GET, GET + b"x: " + b"y" * 9000])
+def test_who_never_sends_a_whole_head_keeps_nobody_out(brief: House, said: bytes) -> None:
+    silent = [socket.create_connection(brief.address, timeout=5) for _ in range(3)]
+    try:
+        for one in silent:
+            one.sendall(said)
+        assert brief.call("/livez")[0] == 503
+        assert all(map(ended, silent))
+        assert brief.call("/livez")[0] == 200
+    finally:
+        for one in silent:
+            one.close()
+
+
+@pytest.mark.parametrize("more", [b"x", b"GET /livez HT"], ids=["of a body", "of the next head"])
+def test_nor_does_who_stops_after_an_answer(brief: House, more: bytes) -> None:
+    length = b"content-length: 9\r\n" if more == b"x" else b""
+    with socket.create_connection(brief.address, timeout=5) as client:
+        client.sendall(GET + length + b"\r\n")
+        assert told(client, b"ok\n").startswith(b"HTTP/1.1 200 ")
+        client.sendall(more)  # ends uvicorn's own timeout
+        assert ended(client)
+
+
+def test_nor_does_who_takes_no_answer(brief: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "TAKE_S", 0.1)
+    monkeypatch.setattr(place, "render", lambda _metrics: (b"x" * 2**20 for _ in range(64)))
+    with ExitStack() as stack:
+        for _ in range(3):
+            client = stack.enter_context(socket.create_connection(brief.address, timeout=5))
+            client.sendall(GET.replace(b"livez", b"metrics") + b"\r\n")
+            assert client.recv(1)
+        assert brief.call("/livez")[0] == 503
+        until = time.monotonic() + 5
+        while (status := brief.call("/livez")[0]) == 503 and time.monotonic() < until:
+            pass
+        assert status == 200
+
+
+def test_an_answer_may_take_longer_than_a_request(brief: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "PAUSE_S", 0.1)
+    monkeypatch.setattr(place, "render", lambda _metrics: (b"x" for _ in range(5)))
+    assert brief.call("/metrics")[2] == b"xxxxx"
+
+
+def test_who_goes_on_is_served_longer_than_one_wait(brief: House) -> None:
+    with socket.create_connection(brief.address, timeout=5) as client:
+        since = time.monotonic()
+        while time.monotonic() < since + 2 * server_module.HEAD_S:
+            client.sendall(GET + b"\r\n")
+            assert told(client, b"ok\n").startswith(b"HTTP/1.1 200 ")
 
 
 def test_stop_closes_the_port_and_ends_the_thread() -> None:

@@ -182,8 +182,12 @@ def test_nobody_there_is_one_line_with_the_way_out(words: list[str]) -> None:
             {},
             "scheme must be http or https; write such as http://127.0.0.1:9000",
         ),
-        (["--token-file", "/none"], {}, "/none: No such file or directory"),
-        ([], {"MAITRED_ADMIN_TOKEN": "short"}, "environment variable MAITRED_ADMIN_TOKEN must hold 16"),
+        (["--token-file", "/none"], {}, "--token-file: the file named there: No such file or directory"),
+        (
+            [],
+            {"MAITRED_ADMIN_TOKEN": "short"},
+            "MAITRED_ADMIN_TOKEN: the environment variable named there must hold 16",
+        ),
     ],
 )
 def test_what_is_wrong_here_is_one_line(words: list[str], environ: dict[str, str], error: str) -> None:

@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 
 import maitred
 from maitred.cli.main import main
+from maitred.core.journal import FORMAT
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -204,13 +205,24 @@ def test_the_configuration_in_force_is_a_file_that_gives_itself(folder: Path) ->
     assert say("config", "show").stdout == shown.stdout
 
 
+@pytest.mark.parametrize("kept", ["env", "file"])
+@pytest.mark.parametrize("command", [["serve"], ["config", "show"]], ids=["serve", "show"])
+def test_a_token_written_by_mistake_is_not_repeated(folder: Path, command: list[str], kept: str) -> None:
+    content = f"version: 1\nendpoints: [{NOBODY}]\nadmin: {{token: {{{kept}: c0ffee0123456789}}}}\n"
+    (folder / "maitred.yaml").write_text(content)
+    said = say(*command)
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert said.stderr.startswith("maitred.yaml:3 admin.token: the ")
+    assert "c0ffee" not in said.stderr
+
+
 def test_the_schema_is_one_of_json(folder: Path) -> None:
     schema = json.loads(say("config", "schema").stdout)
     assert schema["type"] == "object"
     assert {"listen", "models", "endpoints"} <= set(schema["properties"])
 
 
-HEAD = b'{"format":1,"seed":1,"settings":{},"abilities":{}}\n'
+HEAD = b'{"format":%d,"seed":1,"settings":{},"abilities":{}}\n' % FORMAT
 
 
 @pytest.mark.parametrize(
@@ -218,7 +230,7 @@ HEAD = b'{"format":1,"seed":1,"settings":{},"abilities":{}}\n'
     [
         pytest.param(b"", "", id="empty"),
         pytest.param(b"not a journal\n", "", id="something else"),
-        pytest.param(HEAD.replace(b":1,", b":9,", 1), "format 9", id="another format"),
+        pytest.param(HEAD.replace(b":%d," % FORMAT, b":99,", 1), "format 99", id="another format"),
         pytest.param(HEAD + b'["release",1.0,[],[]]\n["rel', "line 3", id="cut off"),
         pytest.param(HEAD + b'["sent",1.0,[7,null],null]\n', "line 2", id="a leg that never was"),
         pytest.param(HEAD + b'["finish",1.0,["r","completed",null],"completed"]\n', "line 2", id="no ticket"),

@@ -81,7 +81,7 @@ def test_every_setting_reaches_its_field(load_text: Load) -> None:
         "listen: {data: '[::1]:0'}\n"
         "models: [{name: a, aliases: [b], served_as: c, endpoints: ['http://h/'], cap: 4,\n"
         "  queue: {wait: 1s}}]\n"
-        "http: {body_max: 1KiB, headers_max: 2k, cors: ['HTTPS://Chat.example.com:443']}\n"
+        "http: {body_max: 1KiB, inflated_max: 2KiB, headers_max: 2k, cors: ['HTTPS://Chat.example.com:443']}\n"
         "upstream: {hold: 0s, attempts: 3}\n"
         "log: {format: json, access: false}\n"
         "admin: {hosts: [Gateway.Example.com]}\n"
@@ -95,7 +95,8 @@ def test_every_setting_reaches_its_field(load_text: Load) -> None:
     assert (model.aliases, model.served_as, model.endpoints, model.cap) == (("b",), "c", ("http://h",), 4)
     assert (model.queue.wait_s, model.queue.requests_max) == (1.0, 32)
     assert config.listen.data == Address("::1", 0)
-    assert (config.http.body_bytes_max, config.http.headers_max) == (1024, 2000)
+    http = config.http
+    assert (http.body_bytes_max, http.inflated_bytes_max, http.headers_max) == (1024, 2048, 2000)
     assert (config.upstream.hold_s, config.upstream.attempts) == (0.0, 3)
     assert (config.log.format, config.log.access) == ("json", False)
     assert config.http.cors == ("https://chat.example.com",)
@@ -153,15 +154,18 @@ write token: {env: MAITRED_ADMIN_TOKEN}, or listen on 127.0.0.1:9000""",
         3 admin.token.env: what is written here is no name of a variable (letters, digits and _); \
 it is not repeated in case it is a secret""",
     MINIMAL + "admin: {token: {env: NOWHERE}}": """
-        3 admin.token: environment variable NOWHERE is not set""",
+        3 admin.token: the environment variable named there is not set""",
     MINIMAL + "admin: {token: {env: SHORT}}": """
-        3 admin.token: environment variable SHORT must hold 16 to 4096 printable ASCII characters \
+        3 admin.token: the environment variable named there must hold 16 to 4096 printable ASCII characters \
 without spaces""",
     MINIMAL + "admin: {token: {file: none}}": """
-        3 admin.token: none: No such file or directory""",
+        3 admin.token: the file named there: No such file or directory""",
+    MINIMAL + "admin: {token: {file: 'canary-0123456789 '}}": """
+        3 admin.token.file: what is written here is no path of a file; \
+it is not repeated in case it is a secret""",
     MINIMAL + "admin: {token: {env: A, file: b}}": """
         3 admin.token.file: unknown key; known here: env
-        3 admin.token: environment variable A is not set""",
+        3 admin.token: the environment variable named there is not set""",
     MINIMAL + "admin: {hosts: ['*.example.com', 10.0.0.1, 'gw:9000']}": """
         3 admin.hosts[0]: '*.example.com' is no host name; write one such as cdn.example.com
         3 admin.hosts[1]: '10.0.0.1' is an address; write a host name such as cdn.example.com
@@ -275,7 +279,7 @@ def test_only_single_values_outside_models_have_environment_names() -> None:
     assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
     assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
     assert not names.keys() & {"MAITRED_HTTP_CORS", "MAITRED_ADMIN_HOSTS", "MAITRED_ADMIN_URL"}
-    assert len(names) == 33
+    assert len(names) == 34
 
 
 def test_the_variable_of_a_secret_is_its_place(load_text: Load) -> None:
@@ -285,8 +289,19 @@ def test_the_variable_of_a_secret_is_its_place(load_text: Load) -> None:
     over = load_text(MINIMAL + "admin: {listen: '0.0.0.0:9000', token: {file: gone}}", environ=environ)
     assert over.admin.token == token
     [error] = errors_of(load, None, ENGINES, environ={"MAITRED_ADMIN_TOKEN": ""})
-    variable = "environment variable MAITRED_ADMIN_TOKEN"
+    variable = "the environment variable named there"
     assert error.startswith(f"environment MAITRED_ADMIN_TOKEN: {variable} must hold 16 to 4096 printable")
+
+
+@pytest.mark.parametrize("extra", ["", " ", "-", "/", "\\t", "0" * 300])
+@pytest.mark.parametrize(
+    "form", ["{}", "[{}]", "{{{}}}", "{{env: {}}}", "{{file: {}}}", "{{env: [{}]}}", "{{file: {{{}}}}}"]
+)
+def test_a_secret_written_by_mistake_is_never_repeated(load_text: Load, form: str, extra: str) -> None:
+    written = form.format(f'"c0ffee0123456789{extra}"')
+    errors = errors_of(load_text, MINIMAL + f"admin: {{token: {written}}}\n")
+    assert errors[0].startswith("maitred.yaml:3 admin.token")
+    assert "c0ffee" not in "".join(errors)
 
 
 def test_the_other_forms_of_endpoints(load_text: Load) -> None:

@@ -56,6 +56,11 @@ def test_text_stays_as_written(file: Path) -> None:
         ("[a]: 1\n", ["maitred.yaml:1: a key must be plain text"]),
         ("x:\n  ? {a: 1}\n  : 1\n", ["maitred.yaml:2 x: a key must be plain text"]),
         ("a: !env X\n", ["maitred.yaml:1 a: tag '!env' is not known; write the value itself"]),
+        (
+            'a: "x\\uD83D\\uDE00"\n',
+            ["maitred.yaml:1 a: holds half a character; write it itself, or as \\U and eight digits"],
+        ),
+        ('a: "x\\U0001F600"\n', []),
     ],
 )
 def test_shapes_refused(file: Path, content: str, errors: list[str]) -> None:
@@ -85,6 +90,13 @@ def test_files_that_cannot_be_read(file: Path, content: bytes, error: str) -> No
     with pytest.raises(ConfigError) as caught:
         read_file(file)
     assert caught.value.errors == [error]
+
+
+@pytest.mark.parametrize("content", ['["\\UFFFFFFFF"]', '["\\U00110000"]', f"%YAML 1.{'9' * 5000}\n--- a"])
+def test_numbers_that_no_one_can_mean_are_not_yaml(file: Path, content: str) -> None:
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=r"^maitred.yaml: is not YAML: .+$"):
+        read_file(file)
 
 
 def test_aliases_are_allowed_but_bounded(file: Path) -> None:

@@ -32,6 +32,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.NUMBER, st.integers(1, 10**9 - 1)),
     (kinds.TEXT, TEXT),
     (kinds.FILE, TEXT.map(Path)),
+    (kinds.HIDDEN_FILE, TEXT.map(Path)),
     (kinds.SWITCH, st.booleans()),
     (kinds.VERSION, st.just(1)),
     (kinds.ADDRESS, st.builds(Address, HOSTS, PORT)),
@@ -109,6 +110,7 @@ def test_units_are_written_out_and_what_is_unset_is_left_out() -> None:
     data = yaml.safe_load(shown)
     assert data["http"] == {
         "body_max": "64MiB",
+        "inflated_max": "16MiB",
         "head_max": "64KiB",
         "headers_max": 128,
         "head_timeout": "10s",

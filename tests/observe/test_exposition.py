@@ -44,6 +44,13 @@ def test_every_metric_is_documented_as_it_is_and_nothing_else() -> None:
     assert documented == actual
 
 
+def test_every_kind_of_failure_is_documented_and_nothing_else() -> None:
+    [row] = re.findall(
+        r"^\| `maitred_leg_failures_total` .*`kind` is (.*)\|$", DOCUMENT.read_text(), re.MULTILINE
+    )
+    assert set(re.findall(r"`(\w+)`", row)) == {kind.label for kind in FailureKind}
+
+
 def test_the_text_is_what_prometheus_reads() -> None:
     text = b"".join(render(lived_in())).decode()
     read = {family.name: family for family in text_string_to_metric_families(text)}

@@ -56,8 +56,18 @@ def test_a_kind_must_be_declared() -> None:
         board().tell("weather", "outside", "rains", "wait")
 
 
-def test_there_are_never_too_many() -> None:
+def test_there_are_never_too_many_and_none_hides_another_kind() -> None:
     findings = board()
-    for number in range(FINDINGS_MAX + 10):
+    for number in range(FINDINGS_MAX + 200):
         findings.tell("unreachable", f"p/{number}:1", "does not answer", "start it")
-    assert len(findings.current()) == FINDINGS_MAX
+    findings.tell("unreachable", "p/0:1", "still does not answer", "start it")
+    findings.tell("reload_failed", "maitred.yaml", "is not YAML", "put it right")
+    assert findings.counts() == {
+        **dict.fromkeys(KINDS, 0),
+        "unreachable": FINDINGS_MAX,
+        "reload_failed": 1,
+    }
+    assert findings.current()[0].what == "still does not answer"
+    findings.settle("unreachable", "p/1:1")
+    findings.tell("unreachable", "p/900:1", "does not answer", "start it")
+    assert "p/900:1" in {finding.where for finding in findings.current()}

@@ -16,13 +16,18 @@ from threading import Thread
 from typing import TypeVar
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from maitred.admin.app import Desk, Question, build
 from maitred.config.tree import Admin
 
 T = TypeVar("T")
 
-CONNECTIONS_MAX = 64
+CONNECTIONS_MAX = 256
+HEAD_S = 10.0
+"""How long a connection may take to send a whole request head, the wait for it included."""
+TAKE_S = 30.0
+"""How long it may take beyond that until the answer is over and taken."""
 STOP_S = 5.0
 
 
@@ -57,7 +62,7 @@ class AdminServer:
         config = uvicorn.Config(
             build(self._desk, self._ask, self._render, self._clock, token, self._settings.hosts),
             loop="asyncio",
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -121,6 +126,36 @@ class AdminServer:
         except RuntimeError as closed:
             raise TimeoutError("the gateway's loop is closed") from closed
         return await asyncio.wait_for(asyncio.wrap_future(answer), limit_s)
+
+
+class _Connection(H11Protocol):
+    """uvicorn's connection with an end: its own timeout begins with the first answer and ends with any byte.
+
+    A few clients that say nothing, or take nothing, would hold all the places there are.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn's
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._end = self.loop.call_later(HEAD_S, self._expire)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next."""
+        self._end.cancel()
+        self._end = self.loop.call_later(HEAD_S, self._expire)
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._end.cancel()
+        super().connection_lost(exc)
+
+    def _expire(self) -> None:
+        # There is no cycle before the first request, whatever its type says.
+        if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
+            self.transport.abort()
+        else:
+            self._end = self.loop.call_later(TAKE_S, self.transport.abort)
 
 
 class _Server(uvicorn.Server):

@@ -38,6 +38,7 @@ _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-
 # A last label that is a number makes an address of it, in whatever notation.
 _NUMERIC = re.compile(r"(^|\.)(0x[0-9a-f]*|[0-9]+)$")
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HIDDEN = "it is not repeated in case it is a secret"
 
 
 class Address(Struct, frozen=True):
@@ -181,11 +182,15 @@ def _parse_text(text: str) -> str:
 
 def _parse_variable(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
-        raise ValueError(
-            "what is written here is no name of a variable (letters, digits and _); "
-            "it is not repeated in case it is a secret"
-        )
+        raise ValueError(f"what is written here is no name of a variable (letters, digits and _); {_HIDDEN}")
     return text
+
+
+def _parse_hidden_file(text: str) -> Path:
+    try:
+        return Path(_parse_text(text))
+    except ValueError:
+        raise ValueError(f"what is written here is no path of a file; {_HIDDEN}") from None
 
 
 def _parse_switch(text: str) -> bool:
@@ -215,6 +220,7 @@ SIZE = Kind(_positive(parse_size), print_size, _SIZE, "64MiB")
 NUMBER = Kind(_positive(parse_count), int, _COUNT, "256")
 TEXT = Kind(_parse_text, str, _TEXT, "qwen3-32b")
 FILE = Kind(lambda text: Path(_parse_text(text)), str, _TEXT, "maitred.journal")
+HIDDEN_FILE = Kind(_parse_hidden_file, str, _TEXT, "/run/secrets/maitred")
 SWITCH = Kind(_parse_switch, bool, {"type": "boolean"}, "true")
 VERSION = Kind(_parse_version, int, {"type": "integer", "enum": [1]}, "1")
 ADDRESS = Kind(parse_address, str, {"type": "string", "pattern": ":[0-9]{1,5}$"}, "127.0.0.1:8000")

@@ -6,6 +6,7 @@ A file is bounded in size, depth and number of values (aliases multiply), so tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from maitred.config.units import quote
 FILE_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 32
 VALUES_MAX = 50_000
+
+_HALVES = re.compile("[\ud800-\udfff]")
+"""What an escape may say and nobody can send: one half of a character of UTF-16."""
 
 
 class ConfigError(Exception):
@@ -83,7 +87,7 @@ def read_file(path: Path) -> tuple[Raw, list[str]]:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError([f"{path}{line}: is not YAML: {error.problem}"]) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two of numbers no one can mean
         raise ConfigError([f"{path}: is not YAML: {str(error).splitlines()[0]}"]) from error
     if node is None:
         return Raw(f"{path}:1", None), []
@@ -114,6 +118,10 @@ class _Nodes:
         elif isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
             return Raw(where, [self.raw(item, f"{at}[{i}]", _line(item), depth + 1) for i, item in items])
+        elif _HALVES.search(node.value):
+            self.errors.append(
+                f"{where}: holds half a character; write it itself, or as \\U and eight digits"
+            )
         elif node.tag != "tag:yaml.org,2002:null":
             return Raw(where, str(node.value))
         return Raw(where, None)

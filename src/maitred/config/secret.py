@@ -1,7 +1,8 @@
 """Secrets: the configuration says where one is kept, never what it is.
 
 So a configuration can be shown, committed and mailed. Whoever needs the secret reveals it; the loader does
-so once, so that a start without it fails at the start.
+so once, so that a start without it fails at the start. Errors do not even repeat where it is said to be: who
+writes the secret itself there, by mistake, should not find it in a log.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from maitred.config.kinds import FILE, VARIABLE
+from maitred.config.kinds import HIDDEN_FILE, VARIABLE
 from maitred.config.setting import Forms, Setting
 
 LENGTH_MIN, LENGTH_MAX = 16, 4096
@@ -25,7 +26,7 @@ class EnvSecret(Struct, frozen=True):
 
     def reveal(self, environ: Mapping[str, str]) -> str:
         """The secret; ValueError says what is missing, and never what is there."""
-        place = f"environment variable {self.env}"
+        place = "the environment variable named there"
         if self.env not in environ:
             raise ValueError(f"{place} is not set")
         return _checked(environ[self.env], place)
@@ -34,16 +35,17 @@ class EnvSecret(Struct, frozen=True):
 class FileSecret(Struct, frozen=True):
     """A secret in a file, with or without a newline at its end."""
 
-    file: Annotated[Path, Setting("file", FILE, "The file that holds it.")]
+    file: Annotated[Path, Setting("file", HIDDEN_FILE, "The file that holds it.")]
 
     def reveal(self, _environ: Mapping[str, str]) -> str:
         """The secret; ValueError says what is missing, and never what is there."""
+        place = "the file named there"
         try:
             with self.file.open("rb") as file:
                 content = file.read(LENGTH_MAX + 3)
         except OSError as error:
-            raise ValueError(f"{self.file}: {error.strerror}") from error
-        return _checked(content.decode("latin-1"), str(self.file))
+            raise ValueError(f"{place}: {error.strerror}") from None  # the error itself holds the name
+        return _checked(content.decode("latin-1"), place)
 
 
 Secret = EnvSecret | FileSecret

@@ -48,13 +48,27 @@ STEERING_FIELDS = (
     "extra_key",
     "request_id",
     "rid",
+    "session_id",
+    "session_params",
     "chat_template",
+    "chat_template_kwargs.chat_template",
+    "chat_template_kwargs.tokenize",
     "vllm_xargs",
+    "custom_labels",
+    "custom_logit_processor",
+    "lora",
+    "lora_path",
+    "lora_request",
+    "id_slot",
     "data_parallel_rank",
     "routed_dp_rank",
     "disagg_prefill_dp_rank",
+    "disaggregated_params",
 )
-"""Members of a request by which a client could steer the engine, and so other people's requests."""
+"""Members of a request by which a client could steer the engine, and so other people's requests.
+
+A dot leads into an object. Template arguments of these names take the place of the engine's own.
+"""
 
 _POOL = PoolSettings()
 _HEALTH = HealthSettings()
@@ -173,6 +187,14 @@ class Http(Struct, frozen=True):
     """Limits on what clients send and how they take it."""
 
     body_bytes_max: Annotated[int, Setting("body_max", SIZE, "Largest request body.")] = 64 * _MIB
+    inflated_bytes_max: Annotated[
+        int,
+        Setting(
+            "inflated_max",
+            SIZE,
+            "Largest request body after unpacking gzip; `http.body_max` bounds plain ones.",
+        ),
+    ] = 16 * _MIB
     head_bytes_max: Annotated[
         int, Setting("head_max", SIZE, "Largest request head: request line and all headers.")
     ] = 64 * 1024
