@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,11 +16,11 @@ from typing import Any
 import pytest
 
 from maitred.config.load import load
-from maitred.config.tree import Config, EndpointsFile, Health, Model
+from maitred.config.tree import Config, EndpointsDns, EndpointsFile, Health, Model
 from maitred.control.discovery import REFRESH_S, SILENT_S, Discovery
 from maitred.control.models import Models, Route
 from maitred.core.gateway import Gateway
-from maitred.core.outcome import FailureKind
+from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import (
     Abilities,
     Api,
@@ -28,6 +30,7 @@ from maitred.core.words import (
     Go,
     Identity,
     Leg,
+    Probed,
     Request,
 )
 from maitred.net import virtual
@@ -72,12 +75,26 @@ class Engine(asyncio.Protocol):
         self.transport.write(head.encode() + encoded)
 
 
+class Network(MemoryNetwork):
+    """One on which no connection can be made, for a reason of our own, while it is `ill`."""
+
+    ill: OSError | None = None
+
+    async def connect(self, *args: Any, **more: Any) -> Any:
+        if self.ill is not None:
+            raise self.ill
+        return await super().connect(*args, **more)
+
+
 class Town:
-    """A discovery under way, and the means to open and close engines by port."""
+    """A discovery under way, and the means to open and close engines by port.
+
+    Names in DNS have the address 127.0.0.1; `resolved` tells when they were asked for.
+    """
 
     def __init__(self, config: Config) -> None:
         loop = asyncio.get_running_loop()
-        self.network = MemoryNetwork()
+        self.network = Network()
         self.gateway = Gateway(config.core_settings(), Abilities(), Random(1))
         self.models = Models()
         self.findings = Findings()
@@ -86,14 +103,24 @@ class Town:
         self.stuck: set[int] = set()
         self.served: dict[int, list[dict[str, object]]] = {}
         self.listeners: dict[int, Any] = {}
+        self.resolved: list[float] = []
+        self.probed: list[Probed] = []
         sweep = Sweep(loop.time)
         sweep.start()
         self.pool = Pool(self.network, sweep, Patience())
         table = self.gateway.table
-        self.discovery = Discovery(config, self.models, table, self.pool, self.update, self.findings)
+        self.discovery = Discovery(
+            config, self.models, table, self.pool, self.update, self.findings, self.resolve
+        )
         self.tasks = [asyncio.create_task(self.discovery.run())]
 
+    async def resolve(self, host: str) -> list[str]:
+        self.resolved.append(asyncio.get_running_loop().time())
+        return ["127.0.0.1"]
+
     def update(self, change: Change) -> None:
+        if isinstance(change, Probed):
+            self.probed.append(change)
         self.gateway.update(change, asyncio.get_running_loop().time())
 
     async def open(self, port: int, *models: dict[str, object], status: int = 200) -> None:
@@ -258,6 +285,24 @@ def test_a_complaint_is_logged_once_and_not_at_the_first_try(
         virtual.run(main())
 
 
+@in_town(named("q", 1))
+async def test_a_complaint_that_reads_otherwise_each_time_is_made_all_the_same(it: Town) -> None:
+    await asyncio.sleep(0.5)
+    await it.open(1, status=503)
+    await asyncio.sleep(1)
+    assert it.wrong() == {"http://127.0.0.1:1": "answers GET /v1/models with 503"}
+
+
+@in_town(named("q", 1, 2))
+async def test_of_an_address_that_left_nothing_is_found(it: Town) -> None:
+    await it.open(1, card("q"))
+    await asyncio.sleep(5)
+    assert list(it.wrong()) == ["http://127.0.0.1:2"]
+    it.discovery.apply(named("q", 1))
+    await asyncio.sleep(1.5)
+    assert it.wrong() == {}
+
+
 @in_town(Config(models=tuple(Model(name=name, endpoints=("http://127.0.0.1:1",)) for name in "abc")))
 async def test_each_pool_at_an_address_has_its_own_complaint(it: Town) -> None:
     await asyncio.sleep(5)
@@ -372,7 +417,7 @@ async def test_one_that_is_silent_but_still_makes_tokens_stays(it: Town) -> None
     await asyncio.sleep(1)
     it.stuck.clear()
     before = len(it.tokens)
-    await asyncio.sleep(100)
+    await asyncio.sleep(SILENT_S + 2 * REFRESH_S)
     assert set(it.states().values()) == {READY}
     assert len(it.tokens) > before
 
@@ -400,6 +445,159 @@ async def test_doubts_without_number_are_one_question_a_second(it: Town) -> None
     assert 5 <= len(it.tokens) <= 7
 
 
+@in_town(named("q", 1, 2))
+async def test_one_that_was_asked_in_vain_but_owes_nothing_keeps_its_work(it: Town) -> None:
+    """It is slow, or too busy to make a token in time; that others are ready is no reason."""
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(2.5)
+    it.stuck.add(1)
+    it.discovery.doubt("http://127.0.0.1:1")
+    await asyncio.sleep(35)
+    assert it.tokens[2:] == [(1, "q")]
+    assert set(it.states().values()) == {READY}
+    assert all(change.ok for change in it.probed)
+
+
+@pytest.mark.parametrize(
+    "ill", [socket.gaierror(socket.EAI_AGAIN, "no"), OSError(errno.EMFILE, "no")], ids=["resolver", "files"]
+)
+def test_what_fails_on_our_side_takes_work_from_nobody(ill: OSError) -> None:
+    @in_town(named("q", 1, 2))
+    async def test(it: Town) -> None:
+        await it.open(1, card("q"))
+        await it.open(2, card("q"))
+        await asyncio.sleep(2.5)
+        it.stuck.add(1)
+        owe(it, 1)
+        await asyncio.sleep(0.1)
+        it.stuck.clear()
+        it.network.ill = ill
+        for _ in range(30):
+            it.discovery.doubt("http://127.0.0.1:1")
+            it.discovery.doubt("http://127.0.0.1:2")
+            await asyncio.sleep(10)
+        assert set(it.states().values()) == {READY}
+        assert len(it.wrong()) == 2
+        it.network.ill = None
+        await asyncio.sleep(REFRESH_S + 1)
+        assert it.wrong() == {}
+
+    test()
+
+
+@in_town(named("q", 1, 2))
+async def test_one_that_is_cut_off_is_ejected_within_seconds_but_not_at_once(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(2.5)
+    it.network.hang("127.0.0.1", 1)
+    it.discovery.doubt("http://127.0.0.1:1")
+    await asyncio.sleep(2.5)
+    assert set(it.states().values()) == {READY}
+    await asyncio.sleep(2.5)
+    assert it.states() == {"q/127.0.0.1:1": EJECTED, "q/127.0.0.1:2": READY}
+    assert not it.probed[-1].refused
+    it.network.heal("127.0.0.1", 1)
+    await asyncio.sleep(4)
+    assert set(it.states().values()) == {READY}
+
+
+@in_town(named("q", 1, 2))
+async def test_one_that_is_cut_off_is_found_without_any_doubt(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(2.5)
+    it.network.hang("127.0.0.1", 1)
+    await asyncio.sleep(REFRESH_S + 5)
+    assert it.states() == {"q/127.0.0.1:1": EJECTED, "q/127.0.0.1:2": READY}
+
+
+@in_town(named("q", 1, 2))
+async def test_connects_that_are_lost_now_and_then_eject_nobody(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(2.5)
+    for _ in range(5):
+        it.network.hang("127.0.0.1", 1)
+        it.discovery.doubt("http://127.0.0.1:1")
+        await asyncio.sleep(1)
+        it.network.heal("127.0.0.1", 1)
+        await asyncio.sleep(5)
+    assert set(it.states().values()) == {READY}
+
+
+@in_town(named("q", 1, 2))
+async def test_the_last_one_is_not_ejected_for_being_cut_off_but_for_refusing(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"))
+    await asyncio.sleep(2.5)
+    it.network.hang("127.0.0.1", 1)
+    it.network.hang("127.0.0.1", 2)
+    await asyncio.sleep(100)
+    assert sorted(it.states().values()) == [READY, EJECTED]
+    it.network.heal("127.0.0.1", 1)
+    it.network.heal("127.0.0.1", 2)
+    await asyncio.sleep(REFRESH_S + 5)
+    assert set(it.states().values()) == {READY}
+    for port in (1, 2):
+        it.close(port)
+        it.discovery.doubt(f"http://127.0.0.1:{port}")
+        await asyncio.sleep(0.1)
+        assert it.states()[f"q/127.0.0.1:{port}"] is EJECTED
+        assert it.probed[-1].refused
+
+
+@in_town(named("q", 1))
+async def test_a_doubt_while_an_answer_is_awaited_is_not_lost(it: Town) -> None:
+    await it.open(1, card("q"))
+    await asyncio.sleep(2.5)
+    it.stuck.add(1)
+    it.discovery.doubt("http://127.0.0.1:1")
+    await asyncio.sleep(0.1)
+    it.stuck.clear()
+    asked = len(it.tokens)
+    await asyncio.sleep(10)
+    it.discovery.doubt("http://127.0.0.1:1")
+    await asyncio.sleep(19)
+    assert len(it.tokens) == asked
+    await asyncio.sleep(2)
+    assert len(it.tokens) == asked + 1
+
+
+@in_town(named("q", 1))
+async def test_one_that_fell_while_it_was_looked_at_must_make_a_token(it: Town) -> None:
+    await it.open(1, card("q"))
+    await asyncio.sleep(2.5)
+    it.stuck.add(1)
+    it.network.latency_s = 0.5
+    await asyncio.sleep(REFRESH_S - 2.25)
+    it.fail("q", FailureKind.CONNECT)
+    before = len(it.tokens)
+    await asyncio.sleep(5)
+    assert it.states() == {"q/127.0.0.1:1": EJECTED}
+    assert len(it.tokens) == before + 1
+    it.stuck.clear()
+    await asyncio.sleep(40)
+    assert it.states() == {"q/127.0.0.1:1": READY}
+
+
+def test_a_doubt_has_the_name_resolved_again() -> None:
+    source = EndpointsDns(dns="http://engines:1", ttl_s=1000.0)
+
+    @in_town(Config(models=(Model(name="q", endpoints=source),)))
+    async def test(it: Town) -> None:
+        await it.open(1, card("q"))
+        await asyncio.sleep(2.5)
+        assert it.states() == {"q/127.0.0.1:1": READY}
+        assert len(it.resolved) == 1
+        it.discovery.doubt("http://127.0.0.1:1")
+        await asyncio.sleep(1)
+        assert len(it.resolved) == 2
+
+    test()
+
+
 # -- adapters ---------------------------------------------------------------------------------------
 
 
@@ -417,6 +615,22 @@ async def test_adapters_are_served_where_they_are_loaded_and_followed(it: Town) 
     assert [name for name, _ in it.models.entries()] == ["q", "x"]
 
 
+@in_town(named("q", 1, 2))
+async def test_adapters_go_with_the_last_engine_that_had_them(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q"), card("x", parent="q"))
+    await asyncio.sleep(0.5)
+    leg = it.seat("q")
+    while leg.endpoint.name != "q/127.0.0.1:2":
+        leg = it.seat("q")
+    it.discovery.apply(named("q", 1))
+    await asyncio.sleep(2)
+    assert it.states()["q/127.0.0.1:2"] is EndpointState.DRAINING
+    it.gateway.finish(leg.ticket, Outcome.COMPLETED, None, asyncio.get_running_loop().time())
+    await asyncio.sleep(1.1)
+    assert [name for name, _ in it.models.entries()] == ["q"]
+
+
 # -- other sources, other configurations ------------------------------------------------------------
 
 
@@ -432,11 +646,11 @@ def test_a_watched_file_replaces_the_whole_set(tmp_path: Path) -> None:
             await asyncio.sleep(0.5)
             assert it.states() == {"q/127.0.0.1:1": READY, "q/127.0.0.1:2": READY}
             file.write_text("[http://127.0.0.1:2, htp://127.0.0.1:3]")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert it.states() == {"q/127.0.0.1:1": READY, "q/127.0.0.1:2": READY}
             assert "scheme must be http or https" in it.wrong()["q"]
             file.write_text("[http://127.0.0.1:2, http://127.0.0.1:3]")
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(3.5)
             assert it.states() == {"q/127.0.0.1:2": READY, "q/127.0.0.1:3": READY}
             assert it.wrong() == {}
 
@@ -471,3 +685,36 @@ async def test_what_is_no_list_of_models_is_said(it: Town) -> None:
     await it.open(1, {"object": "model"})
     await asyncio.sleep(0.5)
     assert it.gateway.table.by_name["q/127.0.0.1:1"].why.startswith("not a list of models: ")
+
+
+@in_town(named("q", 1, served_as="Q"))
+async def test_an_engine_is_asked_at_once_for_the_name_it_is_now_known_by(it: Town) -> None:
+    await it.open(1, card("Q"), card("R"))
+    await asyncio.sleep(5.5)
+    asked = len(it.asked)
+    it.discovery.apply(named("q", 1, served_as="Q"))
+    await asyncio.sleep(0.1)
+    assert len(it.asked) == asked
+    it.discovery.apply(named("q", 1, served_as="R"))
+    await asyncio.sleep(0.1)
+    (endpoint,) = it.gateway.table.by_name.values()
+    assert (endpoint.state, endpoint.facts.model) == (READY, "R")
+    await asyncio.sleep(2)
+    it.discovery.apply(named("q", 1, served_as="S"))
+    await asyncio.sleep(0.1)
+    assert (endpoint.state, endpoint.why) == (EJECTED, "serves 'Q', not 'S'; add served_as: Q")
+
+
+@in_town(named("q", 1))
+async def test_a_configuration_that_could_not_be_applied_leaves_the_sources_in_force(it: Town) -> None:
+    def follow(_name: str, _spec: object) -> None:
+        raise ZeroDivisionError
+
+    await it.open(2, card("q"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(it.discovery.sources, "follow", follow)
+        with pytest.raises(ZeroDivisionError):
+            it.discovery.apply(named("q", 1, 3))
+    it.discovery.sources.follow("q", ("http://127.0.0.1:2",))
+    await asyncio.sleep(1.5)
+    assert it.states() == {"q/127.0.0.1:2": READY}

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from maitred.control.probe import NotReady, Patience, probe
+from maitred.core.outcome import FailureKind
 from maitred.core.words import Facts
 from maitred.net import virtual
 from tests.control.engines import HANG, Answer, Engine, models, street
@@ -139,12 +140,21 @@ def test_no_token_is_made_unless_it_is_asked_for() -> None:
     assert COMPLETIONS not in it.engine.paths()
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:2", "http://127.0.0.1:3"])
-def test_nobody_there_is_not_ready(url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "kind", "refused"),
+    [
+        ("http://127.0.0.1:1", FailureKind.FIRST_BYTE_TIMEOUT, False),
+        ("http://127.0.0.1:2", FailureKind.CONNECT, True),
+        ("http://127.0.0.1:3", FailureKind.UNREACHABLE, False),
+    ],
+)
+def test_nobody_there_is_not_ready(url: str, kind: FailureKind, refused: bool) -> None:
     async def main() -> None:
         async with street() as it:
+            await it.open(1, {"/v1/models": HANG})
             it.network.hang("127.0.0.1", 3)
-            with pytest.raises(NotReady, match=r"^does not answer \(.+\)$"):
+            with pytest.raises(NotReady, match=r"^does not answer \(.+\)$") as caught:
                 await probe(it.pool, url, (), True, Patience())
+            assert (caught.value.kind, caught.value.refused) == (kind, refused)
 
     virtual.run(main())

@@ -10,12 +10,15 @@ from random import Random
 
 import pytest
 
+from maitred.app.gateway import GatewayApp
+from maitred.config.kinds import Address
+from maitred.config.tree import Config, Listen, Model, Scrape
 from maitred.control.scrape import AT_ONCE_MAX, Scraper
 from maitred.core.endpoints import EndpointTable
 from maitred.core.words import Endpoint, EndpointState, Facts, Load, Observed
 from maitred.net import virtual
 from maitred.observe.findings import Findings
-from tests.control.engines import HANG, Answer, Street, street
+from tests.control.engines import HANG, Answer, Street, models, street
 
 PROBING, READY, EJECTED, DRAINING, GONE = EndpointState
 
@@ -245,6 +248,42 @@ def test_an_unknown_engine_is_tried_once(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.messages == []
 
 
+def test_an_unknown_engine_that_told_its_load_once_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with watch() as it:
+            stranger = await it.place.open(1, {"/metrics": metrics()})
+            it.add(1, engine="")
+            await asyncio.sleep(5)
+            stranger.answers["/metrics"] = (500, b"")
+            await asyncio.sleep(60)
+            assert it.kinds() == ["metrics_stale"]
+            stranger.answers["/metrics"] = metrics(7)
+            await asyncio.sleep(70)
+            assert it.kinds() == []
+            assert it.seen[-1].load == Load(7, 0)
+
+    virtual.run(main())
+
+
+def test_a_changed_period_and_timeout_hold_from_the_next_reading_on() -> None:
+    async def main() -> None:
+        async with watch() as it:
+            engine = await it.place.open(1, {"/metrics": metrics()}, takes_s=0.5)
+            it.add(1)
+            await asyncio.sleep(5)
+            it.scraper.period_s = 10.0
+            await asyncio.sleep(2)
+            engine.asked.clear()
+            await asyncio.sleep(100)
+            assert 9 <= len(engine.asked) <= 11
+            it.seen.clear()
+            it.scraper.timeout_s = 0.4
+            await asyncio.sleep(100)
+            assert it.seen == []
+
+    virtual.run(main())
+
+
 @pytest.mark.parametrize("known", [100.0, None], ids=["known by a probe", "known by the first look"])
 def test_a_later_start_of_the_process_is_told_once(known: float | None) -> None:
     async def main() -> None:
@@ -267,5 +306,35 @@ def test_a_start_between_probe_and_first_look_is_told() -> None:
             it.add(1, started_at=100.0)
             await asyncio.sleep(3)
             assert it.restarted == ["http://127.0.0.1:1"]
+
+    virtual.run(main())
+
+
+def test_the_whole_gateway_knows_a_new_process_within_a_reading() -> None:
+    """Long before discovery would look at it again by itself."""
+
+    async def main() -> None:
+        async with street() as place:
+            token = (200, b'{"choices": []}')
+            answers = {
+                "/v1/models": models("q"),
+                "/v1/completions": token,
+                "/metrics": metrics(started_at=100.0),
+            }
+            engine = await place.open(1, answers)
+            config = Config(
+                listen=Listen(Address("127.0.0.1", 0)),
+                models=(Model("q", ("http://127.0.0.1:1",)),),
+                scrape=Scrape(period_s=1.0),
+            )
+            app = GatewayApp(config, place.network, asyncio.get_running_loop().time)
+            await app.start()
+            await asyncio.sleep(4)
+            (endpoint,) = app.house.gateway.table.by_name.values()
+            assert (endpoint.state, endpoint.incarnation, endpoint.load) == (READY, 0, Load(1, 0))
+            engine.answers["/metrics"] = metrics(started_at=200.0)
+            await asyncio.sleep(3)
+            assert (endpoint.state, endpoint.incarnation) == (READY, 1)
+            await app.stop()
 
     virtual.run(main())

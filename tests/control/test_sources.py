@@ -94,13 +94,13 @@ def test_a_file_is_told_at_once_and_when_it_changes(tmp_path: Path) -> None:
             assert it.told == [("q", (A, B))]
             await asyncio.sleep(5)
             write(file, f"endpoints:\n  - {B}\n")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert it.told[1:] == [("q", (B,))]
             write(file, f"# the same\n- {B}\n")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert len(it.told) == 2
             write(file, "[]")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert it.told[2:] == [("q", ())]
             assert it.found() == []
 
@@ -137,7 +137,7 @@ def test_a_bad_file_leaves_the_last_good_one_in_force_and_says_where_it_is_wrong
             assert why in what
             assert len(it.told) == 1
             write(file, f"[{B}]")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert it.found() == []
             assert it.told[1:] == [("q", (B,))]
 
@@ -158,7 +158,7 @@ def test_a_file_that_goes_and_comes_back_as_it_was_is_good_again(tmp_path: Path)
             await asyncio.sleep(1.5)
             assert it.found() == [("endpoints_file", "q", f"{file}: No such file or directory")]
             away.rename(folder)
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert it.found() == []
             assert it.told == [("q", (A,))]
 
@@ -173,7 +173,7 @@ def test_a_file_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
             it.sources.follow("q", EndpointsFile(file=file))
             assert (it.told, [kind for kind, _, _ in it.found()]) == ([], ["endpoints_file"])
             write(file, f"[{A}]")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert (it.told, it.found()) == ([("q", (A,))], [])
 
     virtual.run(main())
@@ -199,16 +199,72 @@ def test_a_file_is_read_only_when_it_is_another(tmp_path: Path, monkeypatch: pyt
             assert reads == [link]
             link.unlink()
             link.symlink_to(new)
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert [urls for _, urls in it.told] == [(A,), (B,)]
             seen = new.stat()
             new.write_text(f"[{A}]")
             os.utime(new, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert [urls for _, urls in it.told] == [(A,), (B,), (A,)]
 
     monkeypatch.setattr("maitred.control.sources.read_endpoints", counted)
     virtual.run(main())
+
+
+def test_a_file_that_is_still_being_written_is_not_used(tmp_path: Path) -> None:
+    """Its first half would do, and take an engine out."""
+    file = tmp_path / "q.yaml"
+    file.write_text(f"- {A}\n- {B}\n")
+
+    async def main() -> None:
+        async with watch() as it:
+            it.sources.follow("q", EndpointsFile(file=file))
+            await asyncio.sleep(0.5)
+            for text in (f"- {A}\n", f"- {A}\n- {B}", f"- {B}\n- {A}\n"):
+                file.write_text(text)
+                await asyncio.sleep(1)
+            assert it.told == [("q", (A, B))]
+            await asyncio.sleep(1)
+            assert it.told[1:] == [("q", (B, A))]
+
+    virtual.run(main())
+
+
+def test_a_bug_in_following_one_is_logged_and_ends_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+
+    async def main() -> None:
+        async with watch() as it:
+
+            def broken(model: str, urls: tuple[str, ...]) -> None:
+                if model == "bad" or "http://10.0.0.9:8000" in urls:
+                    raise ZeroDivisionError
+                it.told.append((model, urls))
+
+            it.sources._changed = broken
+            for file in (bad, good):
+                write(file, f"[{A}]")
+                it.sources.follow(file.stem, EndpointsFile(file=file))
+            it.addresses = ["10.0.0.9"]
+            it.sources.follow("named", dns(ttl_s=5.0))
+            await asyncio.sleep(3)
+            assert caplog.messages == [
+                "the endpoints of bad could not be followed",
+                "the endpoints of named could not be followed",
+            ]
+            assert all(record.exc_info for record in caplog.records)
+            it.addresses = ZeroDivisionError("resolver")
+            await asyncio.sleep(5)
+            assert len(caplog.messages) == 3
+            it.addresses = ["10.0.0.1"]
+            write(good, f"[{B}]")
+            await asyncio.sleep(6)
+            assert it.told == [("good", (A,)), ("good", (B,)), ("named", ("http://10.0.0.1:8000",))]
+
+    with caplog.at_level("ERROR", "maitred"):
+        virtual.run(main())
 
 
 def test_a_name_is_all_its_addresses_in_order() -> None:
@@ -309,7 +365,7 @@ def test_a_resolver_that_hangs_is_asked_once_at_a_time_and_holds_nobody_up(tmp_p
             await asyncio.sleep(2)
             it.sources.renew("named")
             write(file, f"[{B}]")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert it.told[-1] == ("q", (B,))
             assert len(it.asked) == 1
 

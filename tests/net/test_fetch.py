@@ -7,11 +7,10 @@ import asyncio
 import pytest
 
 from maitred.core.outcome import FailureKind
-from maitred.net.client import ClientConnection
 from maitred.net.fetch import ANSWER_BYTES_MAX, fetch
 from maitred.net.pool import ConnectFailed
 from maitred.net.virtual import run
-from tests.net.engine import Line, Reading, line
+from tests.net.engine import Line, line
 from tests.net.http import turns
 from tests.net.site import took
 
@@ -45,7 +44,8 @@ def test_a_question_is_answered(raw: bytes, answer: tuple[int, bytes]) -> None:
             assert engine.received == head.encode()
             engine.send(raw)
             assert await task == answer
-            assert at.pool.open == at.pool.idle
+            await turns()
+            assert at.pool.open == 0
 
     run(main())
 
@@ -128,32 +128,28 @@ def test_a_question_that_is_cancelled_leaves_nothing() -> None:
     run(main())
 
 
-def test_a_connection_that_is_taken_as_soon_as_it_is_free_is_left_to_the_next() -> None:
-    """A request may use the connection before the question's own task has woken up."""
+def test_a_connection_of_a_question_is_not_kept() -> None:
+    """Though the engine would: what it says on one tells nothing of its work."""
 
     async def main() -> None:
         async with line() as at:
-            reading, loop, pool = Reading(), asyncio.get_running_loop(), at.pool
-            freed = pool.freed
-
-            def take() -> None:
-                connection = pool.take(at.url)
-                assert connection is not None
-                connection.send((b"GET /next HTTP/1.1\r\nhost: a\r\n\r\n",), reading)
-
-            def freed_and_wanted(connection: ClientConnection) -> None:
-                freed(connection)
-                loop.call_soon(take)
-
-            pool.freed = freed_and_wanted  # type: ignore[method-assign]
             task = await asked(at)
             at.engines[0].send(WHOLE)
             assert await task == (200, b"body")
-            pool.freed = freed  # type: ignore[method-assign]
             await turns()
-            assert not at.engines[0].over
-            at.engines[0].send(WHOLE)
-            await reading.over.wait()
-            assert reading.body == b"body"
+            assert at.pool.open == 0
+            assert at.pool.take(at.url) is None
+            assert at.engines[0].over
+
+    run(main())
+
+
+def test_a_connect_that_takes_all_the_time_is_not_a_late_answer() -> None:
+    async def main() -> None:
+        async with line() as at:
+            at.network.hang(*at.address)
+            with pytest.raises(ConnectFailed, match="no answer in 1 s") as failed:
+                await fetch(at.pool, at.url, "/", 1.0)
+            assert failed.value.kind is FailureKind.UNREACHABLE
 
     run(main())

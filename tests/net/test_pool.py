@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import uvloop
 from maitred.core.outcome import FailureKind
 from maitred.net.client import Patience
 from maitred.net.memory import MemoryNetwork
-from maitred.net.pool import ConnectFailed, Pool
+from maitred.net.pool import RESOLVE_S, ConnectFailed, Pool
 from maitred.net.seams import Sockets
 from maitred.net.sweep import Sweep
 from maitred.net.virtual import run
@@ -128,7 +129,7 @@ def test_a_connection_that_takes_too_long_is_given_up() -> None:
     async def connect(at: Line) -> None:
         with pytest.raises(ConnectFailed, match="2 s") as failed:
             await at.pool.connect(at.url)
-        assert failed.value.kind is FailureKind.CONNECT
+        assert failed.value.kind is FailureKind.UNREACHABLE
 
     async def main() -> None:
         async with line() as at:
@@ -193,24 +194,162 @@ def test_a_connect_cancelled_at_any_turn_of_a_real_loop_leaves_nothing() -> None
     uvloop.run(main())
 
 
+SEVERAL = "Multiple exceptions: [Errno {}] Connect call failed ('::1', 1), [Errno {}] Connect call failed"
+"""What asyncio makes of a name with two addresses; such an error has no number."""
+
+
 @pytest.mark.parametrize(
-    ("number", "kind"),
+    ("error", "kind"),
     [
-        (errno.EMFILE, FailureKind.LOCAL_LIMIT),
-        (errno.EADDRNOTAVAIL, FailureKind.LOCAL_LIMIT),
-        (errno.ECONNREFUSED, FailureKind.CONNECT),
-        (errno.EHOSTUNREACH, FailureKind.CONNECT),
+        (OSError(errno.EMFILE, "no"), FailureKind.LOCAL_LIMIT),
+        (OSError(errno.EADDRNOTAVAIL, "no"), FailureKind.LOCAL_LIMIT),
+        (OSError(errno.ECONNREFUSED, "no"), FailureKind.CONNECT),
+        (OSError(errno.ECONNRESET, "no"), FailureKind.CONNECT),
+        (ConnectionResetError(), FailureKind.CONNECT),
+        (OSError(errno.EHOSTUNREACH, "no"), FailureKind.UNREACHABLE),
+        (OSError(errno.ENETUNREACH, "no"), FailureKind.UNREACHABLE),
+        (OSError(errno.ETIMEDOUT, "no"), FailureKind.UNREACHABLE),
+        (socket.gaierror(socket.EAI_NONAME, "no"), FailureKind.UNRESOLVED),
+        (socket.gaierror(socket.EAI_AGAIN, "no"), FailureKind.UNRESOLVED),
+        (UnicodeError("no"), FailureKind.UNRESOLVED),
+        (OSError(SEVERAL.format(errno.EADDRNOTAVAIL, errno.ECONNREFUSED)), FailureKind.CONNECT),
+        (OSError(SEVERAL.format(errno.ENETUNREACH, errno.EHOSTUNREACH)), FailureKind.UNREACHABLE),
+        (OSError(SEVERAL.format(errno.EADDRNOTAVAIL, errno.EHOSTUNREACH)), FailureKind.UNREACHABLE),
+        (OSError(SEVERAL.format(errno.EMFILE, errno.EMFILE)), FailureKind.LOCAL_LIMIT),
     ],
 )
-def test_what_this_machine_lacks_is_no_fault_of_an_endpoint(number: int, kind: FailureKind) -> None:
-    class Exhausted(MemoryNetwork):
+def test_who_is_to_blame_for_a_failed_connect(error: Exception, kind: FailureKind) -> None:
+    class Broken(MemoryNetwork):
         async def connect(self, *_: object, **__: object) -> Any:
-            raise OSError(number, "no")
+            raise error
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with pytest.raises(ConnectFailed) as failed:
-            await Pool(Exhausted(), Sweep(loop.time), Patience()).connect("http://a:1")
+            await Pool(Broken(), Sweep(loop.time), Patience()).connect("http://127.0.0.1:1")
         assert failed.value.kind is kind
+        assert failed.value.detail
+
+    run(main())
+
+
+@pytest.mark.parametrize("loop_run", [asyncio.run, uvloop.run])
+def test_a_real_port_refuses_and_a_real_name_does_not_resolve(loop_run: Any) -> None:
+    async def main() -> None:
+        sockets = Sockets()
+        pool = Pool(sockets, Sweep(asyncio.get_running_loop().time), Patience())
+        listener = await sockets.listen(asyncio.Protocol, "127.0.0.1", 0)
+        listener.close()
+        for host, kind in (
+            (f"127.0.0.1:{listener.address[1]}", FailureKind.CONNECT),
+            (f"localhost:{listener.address[1]}", FailureKind.CONNECT),
+            ("a..b:1", FailureKind.UNRESOLVED),
+        ):
+            with pytest.raises(ConnectFailed) as failed:
+                await pool.connect(f"http://{host}")
+            assert failed.value.kind is kind
+
+    loop_run(main())
+
+
+@pytest.mark.parametrize(
+    ("resolver", "kind", "late_s"),
+    [
+        ([("an", "address")], FailureKind.UNREACHABLE, 2.0),
+        (socket.gaierror(socket.EAI_AGAIN, "no"), FailureKind.UNRESOLVED, 2.0),
+        (None, FailureKind.UNRESOLVED, 2.0 + RESOLVE_S),
+    ],
+)
+def test_a_late_connect_to_a_name_is_the_resolvers_fault_if_it_is(
+    resolver: Any, kind: FailureKind, late_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def getaddrinfo(host: str, port: object) -> Any:
+        assert host == "engine"
+        if resolver is None:
+            await asyncio.get_running_loop().create_future()
+        if isinstance(resolver, Exception):
+            raise resolver
+        return resolver
+
+    async def connect(pool: Pool) -> None:
+        with pytest.raises(ConnectFailed) as failed:
+            await pool.connect("http://engine:1")
+        assert failed.value.kind is kind
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        async with line() as at:
+            at.network.hang("engine", 1)
+            assert await took(connect(at.pool)) == late_s
+
+    run(main())
+
+
+# -- silence ----------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_is_silent_while_it_owes_answers_and_says_nothing() -> None:
+    async def main() -> None:
+        async with line() as at:
+            loop = asyncio.get_running_loop()
+
+            def silent_s() -> float:
+                return round(at.pool.silent_s(at.url, loop.time()))
+
+            await idle(at, 1)
+            await asyncio.sleep(1)
+            assert silent_s() == 0
+            await at.ask()
+            await asyncio.sleep(10)
+            assert silent_s() == 10
+            assert at.pool.silent_s("http://127.0.0.1:1", loop.time()) == 0
+            _, other = await at.ask()
+            await asyncio.sleep(10)
+            assert silent_s() == 20
+            other.send(WHOLE)
+            await asyncio.sleep(3)
+            assert silent_s() == 3
+            await asyncio.sleep(10)  # by now that connection has grown old
+            assert (at.pool.open, silent_s()) == (1, 13)
+            _, other = await at.ask()
+            other.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            await asyncio.sleep(1)
+            other.reset()
+            await asyncio.sleep(1)
+            assert silent_s() == 2
+
+    run(main())
+
+
+def test_what_was_heard_is_forgotten_with_the_last_connection() -> None:
+    async def main() -> None:
+        async with line() as at:
+            await idle(at, 3)
+            await asyncio.sleep(10)
+            assert (at.pool.open, at.pool._heard_at, at.pool._idle) == (0, {}, {})
+
+    run(main())
+
+
+def test_a_question_is_no_work_and_its_answer_no_sign_of_any() -> None:
+    async def main() -> None:
+        async with line() as at:
+            loop = asyncio.get_running_loop()
+            question = await at.pool.connect(at.url, question=True)
+            asked, _ = await at.ask(question)
+            await asyncio.sleep(10)
+            assert (at.pool.open, at.pool.silent_s(at.url, loop.time())) == (1, 0.0)
+            await at.ask()
+            await asyncio.sleep(10)
+            at.engines[0].send(WHOLE)
+            await asked.over.wait()
+            await turns()
+            assert round(at.pool.silent_s(at.url, loop.time())) == 10
+            assert (at.pool.open, at.pool.idle) == (1, 0)
+            await at.ask(await at.pool.connect(at.url, question=True))
+            assert at.pool.open == 2
+            at.pool.close()
+            await turns()
+            assert at.pool.open == 0
 
     run(main())

@@ -5,6 +5,9 @@ or from the configuration alone, and then every model that an engine names becom
 it. Who is not known to be well is asked each second (`probe.py`), one that keeps falling less often. Who is
 well is only looked at now and then, for adapters that came and went; and asked for a token when it owes
 answers and says nothing.
+
+Work is taken from a ready endpoint at once when it refuses connections. Everything else may be a busy engine
+or a fault of ours, so it needs to be seen twice or for long, and never costs a pool its last endpoint.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from maitred.control.probe import NotReady, Patience, probe
 from maitred.control.review import KINDS, review
 from maitred.control.sources import Resolve, Sources, resolve
 from maitred.core.endpoints import EndpointTable
+from maitred.core.outcome import FailureKind
 from maitred.core.words import Change, Endpoint, Endpoints, EndpointState, Facts, Probed
 from maitred.engines.dialect import ModelCard
 from maitred.net.pool import Pool
@@ -27,11 +31,18 @@ PERIOD_S = 1.0
 REFRESH_S = 10.0
 """How often one that is well is looked at."""
 BACKOFF_S_MAX = 30.0
-SILENT_S = 30.0
-"""An endpoint that owes answers and has said nothing for so long is asked for a token."""
+SILENT_S = 120.0
+"""An endpoint that owes answers and has said nothing for so long is asked for a token.
+
+Less may be one long plain answer of an engine that makes one at a time.
+"""
+UNREACHED_MAX = 2
+"""One that nobody can reach is believed to be away at this probe in a row."""
 
 READY = EndpointState.READY
 UNSURE = (EndpointState.PROBING, EndpointState.EJECTED)
+OURS = (FailureKind.UNRESOLVED, FailureKind.LOCAL_LIMIT)
+"""What keeps us from asking, and says nothing of the engine."""
 
 
 class Discovery:
@@ -61,7 +72,10 @@ class Discovery:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._asked_at: dict[str, float] = {}
         self._doubted: dict[str, None] = {}  # to be asked at the next look
-        self._complaints: dict[tuple[str, str], str] = {}  # not told yet: so at the last try, and not before
+        self._unreached: dict[str, int] = {}  # how many probes in a row
+        self._complaints: dict[tuple[str, str], None] = {}  # so at the last try
+        self._adapters: list[tuple[str, tuple[str, ...]]] = []
+        self._applying = False
         self._served: dict[str, Model] = {}
         self._addresses: dict[str, tuple[str, ...]] = {}
         self._learned: dict[str, tuple[str, ...]] = {}
@@ -72,6 +86,7 @@ class Discovery:
 
     def apply(self, config: Config) -> None:
         """From now on go by this configuration; what it does not change goes on undisturbed."""
+        before = self._served
         self._config = config
         self._served = {model.name: model for model in config.models}
         self._learned = {url: self._learned.get(url, ()) for url in config.endpoints}
@@ -79,11 +94,17 @@ class Discovery:
             self.sources.forget(name)
             del self._addresses[name]
         self._applying = True
-        for name, model in self._served.items():
-            self._addresses.setdefault(name, ())
-            self.sources.follow(name, model.endpoints)
-        self._applying = False
+        try:
+            for name, model in self._served.items():
+                self._addresses.setdefault(name, ())
+                self.sources.follow(name, model.endpoints)
+        finally:
+            self._applying = False
         self._publish()
+        for name, model in self._served.items():
+            if name in before and model.served_as != before[name].served_as:
+                for url in self._addresses[name]:
+                    self.doubt(url)
 
     def _moved(self, name: str, urls: tuple[str, ...]) -> None:
         """A source says where this model's engines are."""
@@ -116,6 +137,16 @@ class Discovery:
         ]
         self._models.serve(routes)
 
+    def _follow_adapters(self) -> None:
+        """Serve anew when engines have loaded or dropped adapters, or are gone with them."""
+        endpoints = self._table.by_name.values()
+        adapters = [
+            (endpoint.pool, endpoint.facts.adapters) for endpoint in endpoints if endpoint.facts.adapters
+        ]
+        if adapters != self._adapters:
+            self._adapters = adapters
+            self._serve()
+
     # -- asking -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -126,6 +157,7 @@ class Discovery:
                 for url, generate in self._due():
                     self._ask_soon(url, generate=generate)
                 self._forget_gone()
+                self._follow_adapters()
                 self._findings.review(KINDS, review(self._table))
                 await self._sleep(PERIOD_S)
         finally:
@@ -134,10 +166,10 @@ class Discovery:
 
     def doubt(self, url: str) -> None:
         """Something broke there: ask at once, unless it was just asked; and its source for addresses."""
-        if self._clock() - self._asked_at.get(url, -PERIOD_S) >= PERIOD_S:
-            self._ask_soon(url, generate=self._config.health.generate)
-        else:
+        if url in self._asking or self._clock() - self._asked_at.get(url, -PERIOD_S) < PERIOD_S:
             self._doubted[url] = None
+        else:
+            self._ask_soon(url, generate=self._config.health.generate)
         for endpoint in self._at(url):
             self.sources.renew(endpoint.pool)
 
@@ -148,18 +180,18 @@ class Discovery:
 
     def _due(self) -> Iterable[tuple[str, bool]]:
         """Whom to ask now, and whether for a token, each address once."""
-        now, due = self._clock(), dict.fromkeys(self._doubted, True)
-        self._doubted.clear()
+        now = self._clock()
+        due = {url: True for url in self._doubted if url not in self._asking}
+        for url in due:
+            del self._doubted[url]
         for url, names in self._learned.items():
             if not names:
                 due[url] = True
         for endpoint in self._table.by_name.values():
             url, past_s = endpoint.url, now - self._asked_at.get(endpoint.url, -REFRESH_S)
             if endpoint.state in UNSURE:
-                if (
-                    past_s
-                    >= min(BACKOFF_S_MAX, PERIOD_S * 2 ** max(0, endpoint.ejections - 1)) - PERIOD_S / 2
-                ):
+                wait_s = min(BACKOFF_S_MAX, PERIOD_S * 2 ** max(0, endpoint.ejections - 1))
+                if past_s >= wait_s - PERIOD_S / 2:
                     due[url] = True
             elif endpoint.state is READY and past_s >= REFRESH_S:
                 due[url] = due.get(url, False) or self._owes(url)
@@ -170,35 +202,52 @@ class Discovery:
         return self._pool.silent_s(url, self._clock()) >= SILENT_S
 
     async def _ask(self, url: str, *, generate: bool) -> None:
-        health = self._config.health
         wanted = {self._wanted(endpoint) for endpoint in self._at(url)}
         try:
-            patience = Patience(token_s=health.probe_timeout_s)
+            patience = Patience(token_s=self._config.health.probe_timeout_s)
             answers = await probe(self._pool, url, wanted, generate, patience)
         except NotReady as not_ready:
-            self._complain("unreachable", url, str(not_ready), "see what it says, or take it out")
-            for endpoint in self._at(url):
-                if self._believes(endpoint, not_ready):
-                    self._tell(endpoint, str(not_ready))
+            self._miss(url, not_ready)
         else:
-            self._learn(url, answers)
+            self._learn(url, answers, generate=generate)
         finally:
             del self._asking[url]
 
+    def _miss(self, url: str, not_ready: NotReady) -> None:
+        """Whoever is there cannot be given work now."""
+        why = str(not_ready)
+        self._complain("unreachable", url, why, "see what it says, or take it out")
+        if not_ready.kind is FailureKind.UNREACHABLE:
+            unreached = self._unreached[url] = self._unreached.get(url, 0) + 1
+            if unreached < UNREACHED_MAX:
+                self._doubted[url] = None
+        else:
+            self._unreached.pop(url, None)
+        for endpoint in self._at(url):
+            if self._believes(endpoint, not_ready):
+                self._tell(endpoint, why, refused=not_ready.refused)
+
     def _believes(self, endpoint: Endpoint, not_ready: NotReady) -> bool:
-        """Whether this is reason to take work away: not from one that may only be busy, being the last."""
+        """Whether this is reason to take work away."""
         if endpoint.state is not READY or not_ready.refused:
             return True
+        if not_ready.kind in OURS:
+            return False
+        if not_ready.kind is FailureKind.UNREACHABLE:
+            sure = self._unreached[endpoint.url] >= UNREACHED_MAX
+        else:
+            sure = self._owes(endpoint.url)
         others = self._table.by_pool.get(endpoint.pool, ())
-        return self._owes(endpoint.url) and any(e.state is READY and e is not endpoint for e in others)
+        return sure and any(other.state is READY and other is not endpoint for other in others)
 
-    def _learn(self, url: str, answers: list[tuple[ModelCard, Facts]]) -> None:
+    def _learn(self, url: str, answers: list[tuple[ModelCard, Facts]], *, generate: bool) -> None:
+        """Somebody answers there; only one who has made a token is ready, if tokens are to be made."""
         self._forgive("unreachable", url)
+        self._unreached.pop(url, None)
         by_id = {card.id: (card, facts) for card, facts in answers}
         if url in self._learned and tuple(by_id) != self._learned[url]:
             self._learned[url] = tuple(by_id)
             self._publish()
-        adapters = [endpoint.facts.adapters for endpoint in self._at(url)]
         for endpoint in self._at(url):
             wanted = self._wanted(endpoint)
             if wanted not in by_id:
@@ -210,9 +259,11 @@ class Discovery:
             card, facts = by_id[wanted]
             self._models.learn(endpoint.pool, card.raw)
             self._forgive("wrong_model", endpoint.name)
+            if endpoint.state in UNSURE and self._config.health.generate and not generate:
+                self._doubted[url] = None  # it was ready when it was asked
+                continue
             self._update(Probed(endpoint.name, ok=True, facts=facts))
-        if adapters != [endpoint.facts.adapters for endpoint in self._at(url)]:
-            self._serve()
+        self._follow_adapters()
 
     def _wanted(self, endpoint: Endpoint) -> str:
         """The model that an engine must serve to be this endpoint."""
@@ -224,18 +275,18 @@ class Discovery:
 
     # -- saying what is wrong ---------------------------------------------------------------------
 
-    def _tell(self, endpoint: Endpoint, why: str) -> None:
+    def _tell(self, endpoint: Endpoint, why: str, *, refused: bool = False) -> None:
         if endpoint.why != why or endpoint.state is READY:
-            self._update(Probed(endpoint.name, ok=False, why=why))
+            self._update(Probed(endpoint.name, ok=False, why=why, refused=refused))
 
     def _complain(self, kind: str, where: str, what: str, do: str) -> None:
-        """Make it a finding when it is still so at the second try.
+        """Make it a finding from the second try in a row on, whatever it was at the first.
 
         Engines that start together with the gateway are not worth a warning.
         """
-        if self._complaints.get((kind, where)) == what:
+        if (kind, where) in self._complaints:
             self._findings.tell(kind, where, what, do)
-        self._complaints[kind, where] = what
+        self._complaints[kind, where] = None
 
     def _forgive(self, kind: str, where: str) -> None:
         self._complaints.pop((kind, where), None)
@@ -247,5 +298,6 @@ class Discovery:
         for kind, where in list(self._complaints):
             if where not in (urls if kind == "unreachable" else self._table.by_name):
                 self._forgive(kind, where)
-        for url in [url for url in self._asked_at if url not in urls]:
-            del self._asked_at[url]
+        for known in (self._asked_at, self._unreached, self._doubted):
+            for url in [url for url in known if url not in urls]:
+                del known[url]

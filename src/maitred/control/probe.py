@@ -32,11 +32,19 @@ _TOKEN: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class NotReady(Exception):  # noqa: N818 - names what was found
-    """The engine cannot be given work; the message says why in one line. `refused`: no connection was had."""
+    """The engine cannot be given work; the message says why in one line.
 
-    def __init__(self, why: str, *, refused: bool = False) -> None:
+    `kind` is what came in place of an answer, None where one came.
+    """
+
+    def __init__(self, why: str, kind: FailureKind | None = None) -> None:
         super().__init__(why)
-        self.refused = refused
+        self.kind = kind
+
+    @property
+    def refused(self) -> bool:
+        """Whether nobody there takes connections."""
+        return self.kind in (FailureKind.CONNECT, FailureKind.TLS)
 
 
 class Patience(Struct, frozen=True):
@@ -114,5 +122,4 @@ async def _ask(
     try:
         return await fetch(pool, url, path, timeout_s, json)
     except ConnectFailed as failed:
-        refused = failed.kind in (FailureKind.CONNECT, FailureKind.TLS)
-        raise NotReady(f"does not answer ({failed.detail})", refused=refused) from None
+        raise NotReady(f"does not answer ({failed.detail})", failed.kind) from None

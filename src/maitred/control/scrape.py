@@ -10,23 +10,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from maitred.core.endpoints import EndpointTable
+from maitred.core.endpoints import CLOCK_S, EndpointTable
 from maitred.core.words import Endpoint, EndpointState, Observed
 from maitred.engines.metrics import METRICS_PATH, read_load, read_start
 from maitred.net.fetch import fetch
 from maitred.net.pool import ConnectFailed, Pool
 from maitred.observe.findings import Findings
 
-PERIOD_S = 1.0
+PERIOD_S = 5.0
 TIMEOUT_S = 2.0
 BACKOFF_S_MAX = 60.0
 JITTER = 0.1
 AT_ONCE_MAX = 8
 STALE_AFTER = 3
 """Failures in a row that make a finding; fewer are an engine that was busy."""
-
-RESTARTED_S = 1.0
-"""A process that started this much later than the one known is another one; less is rounding."""
 
 Target = tuple[str, str]
 """What is watched: an address, and the kind of engine there."""
@@ -38,6 +35,7 @@ _DO = {
     "sglang": "start SGLang with --enable-metrics",
     "llamacpp": "start llama.cpp's server with --metrics",
     "trtllm": "set return_perf_metrics and enable_iter_perf_stats in the configuration of trtllm-serve",
+    "": "see what it answers there",
 }
 
 
@@ -45,7 +43,8 @@ class Scraper:
     """Tells the core what the metrics of its ready and ejected endpoints say.
 
     `update` gets an Observed for each endpoint at an address that was read; `restarted` gets the address of
-    an engine whose process is another one than before.
+    an engine whose process is another one than before. `period_s` and `timeout_s` may be changed at any time
+    and hold for the next reading.
     """
 
     def __init__(
@@ -66,8 +65,8 @@ class Scraper:
         self._restarted = restarted
         self._findings = findings
         self._rng = rng
-        self._period_s = period_s
-        self._timeout_s = timeout_s
+        self.period_s = period_s
+        self.timeout_s = timeout_s
         self._sleep = sleep
         self._places = asyncio.Semaphore(AT_ONCE_MAX)
         self._at: dict[Target, list[Endpoint]] = {}
@@ -78,7 +77,7 @@ class Scraper:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._follow_table(group)
-                await self._sleep(self._period_s)
+                await self._sleep(self.period_s)
 
     def _follow_table(self, group: asyncio.TaskGroup) -> None:
         """Have one watch for each address and kind of engine there is, and none for any other."""
@@ -94,25 +93,26 @@ class Scraper:
                 self._watches[target] = group.create_task(self._watch(target))
 
     async def _watch(self, target: Target) -> None:
-        """Read one address again and again; one of unknown kind only as long as it goes well."""
+        """Read one address again and again; one of unknown kind only if it goes well at first."""
         url, engine = target
+        proven = bool(engine)
         failures = 0
-        wait_s = self._period_s
+        wait_s = self.period_s
         started_at: float | None = None
-        await self._sleep(self._period_s * self._rng.random())
+        await self._sleep(self.period_s * self._rng.random())
         while True:
             try:
                 body = await self._read(url, METRICS_PATH[engine])
                 load = read_load(engine, body)
             except (ConnectFailed, ValueError) as error:
-                if not engine:
+                if not proven:
                     return
                 failures += 1
                 wait_s = min(2 * wait_s, BACKOFF_S_MAX)
                 self._complain(target, error, failures)
             else:
-                failures = 0
-                wait_s = self._period_s
+                proven, failures = True, 0
+                wait_s = self.period_s
                 self._findings.settle("metrics_stale", url)
                 started_at = self._compare(target, started_at, read_start(body))
                 for endpoint in self._at[target]:
@@ -121,7 +121,7 @@ class Scraper:
 
     async def _read(self, url: str, path: str) -> bytes:
         async with self._places:
-            status, body = await fetch(self._pool, url, path, self._timeout_s)
+            status, body = await fetch(self._pool, url, path, self.timeout_s)
         if status != 200:
             raise ValueError(f"GET {path} is answered with {status}")
         return body
@@ -135,7 +135,7 @@ class Scraper:
             known = self._at[target][0].facts.started_at
         if started_at is None or known is None:
             return known if started_at is None else started_at
-        if started_at > known + RESTARTED_S:
+        if started_at > known + CLOCK_S:
             self._restarted(target[0])
         return max(started_at, known)
 

@@ -7,15 +7,19 @@ resolved leaves the last good set in force: engines that run are worth more than
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from maitred.config.endpoints_file import read_endpoints
 from maitred.config.raw import ConfigError
 from maitred.config.tree import EndpointsDns, EndpointsFile
 from maitred.observe.findings import Findings
+
+log = logging.getLogger("maitred")
 
 PERIOD_S = 1.0
 RESOLVE_S = 5.0
@@ -34,25 +38,27 @@ async def resolve(host: str) -> list[str]:
 
 
 class Watched:
-    """A file of endpoints."""
+    """A file of endpoints. A change is used once the file has been the same at two looks: it is all there."""
 
-    __slots__ = ("_file", "_seen")
+    __slots__ = ("_file", "_read", "_seen")
 
     def __init__(self, spec: EndpointsFile) -> None:
         self._file = spec.file
-        self._seen: tuple[int, ...] | None = None
+        self._read: tuple[int, ...] | None = None
+        self._seen: tuple[int, ...] | None = ()  # before the first look, which waits for no other
 
     def look(self) -> Listed | None:
-        """The set, if the file is not the one of the last look. Raises ConfigError."""
+        """The set, if the file is another one than was read last. Raises ConfigError."""
         try:
             stat = self._file.stat()
         except OSError as error:
-            self._seen = None
+            self._read = self._seen = None
             raise ConfigError([f"{self._file}: {error.strerror}"]) from error
         seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-        if seen == self._seen:
+        steady, self._seen = self._seen in (seen, ()), seen
+        if seen == self._read or not steady:
             return None
-        self._seen = seen
+        self._read = seen
         return read_endpoints(self._file)
 
 
@@ -155,29 +161,40 @@ class Sources:
                 await self._sleep(PERIOD_S)
 
     def _look(self, model: str) -> None:
-        try:
-            urls = self._files[model].look()
-        except ConfigError as error:
-            do = "put it right, or write [] for no endpoints"
-            self._findings.tell("endpoints_file", model, error.errors[0], do)
-            return
-        if urls is not None:
-            self._findings.settle("endpoints_file", model)
-            self._tell(model, urls)
+        with _no_harm_to_others(model):
+            try:
+                urls = self._files[model].look()
+            except ConfigError as error:
+                do = "put it right, or write [] for no endpoints"
+                self._findings.tell("endpoints_file", model, error.errors[0], do)
+                return
+            if urls is not None:
+                self._findings.settle("endpoints_file", model)
+                self._tell(model, urls)
 
     async def _look_up(self, model: str, name: Resolved) -> None:
-        try:
-            urls = await name.look(self._resolve)
-        except ValueError as error:
+        with _no_harm_to_others(model):
+            try:
+                urls = await name.look(self._resolve)
+            except ValueError as error:
+                if self._names.get(model) is name:
+                    do = "see that the name is right and that this machine's resolver answers"
+                    self._findings.tell("endpoints_dns", model, str(error), do)
+                return
             if self._names.get(model) is name:
-                do = "see that the name is right and that this machine's resolver answers"
-                self._findings.tell("endpoints_dns", model, str(error), do)
-            return
-        if self._names.get(model) is name:
-            self._findings.settle("endpoints_dns", model)
-            self._tell(model, urls)
+                self._findings.settle("endpoints_dns", model)
+                self._tell(model, urls)
 
     def _tell(self, model: str, urls: Listed) -> None:
         if self._told.get(model) != urls:
             self._told[model] = urls
             self._changed(model, urls)
+
+
+@contextmanager
+def _no_harm_to_others(model: str) -> Iterator[None]:
+    """Whatever goes wrong with one model's source, the others are followed on."""
+    try:
+        yield
+    except Exception:
+        log.exception("the endpoints of %s could not be followed", model)

@@ -49,14 +49,13 @@ async def fetch(
     collector: _Collector | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            connection = await pool.connect(url)
+            connection = await pool.connect(url, question=True)
             collector = _Collector()
             connection.send((_request(path, connection.authority, json),), collector)
-            answer = await collector.over
-            connection = None  # closing, or free again and perhaps already somebody else's
-            return answer
+            return await collector.over
     except TimeoutError:
-        raise ConnectFailed(FailureKind.FIRST_BYTE_TIMEOUT, f"no answer in {timeout_s:g} s") from None
+        kind = FailureKind.FIRST_BYTE_TIMEOUT if connection else FailureKind.UNREACHABLE
+        raise ConnectFailed(kind, f"no answer in {timeout_s:g} s") from None
     finally:
         collector = None  # its future names the exception, and that, by its traceback, this frame
         if connection is not None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
+import socket
 import ssl
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from maitred.core.outcome import FailureKind
@@ -16,12 +19,16 @@ from maitred.net.client import ClientConnection, Patience
 from maitred.net.seams import Network
 from maitred.net.sweep import Sweep
 
-LOCAL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+LOCAL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
 """What this machine lacks; no endpoint is to blame."""
+REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED}
+"""What a machine says that is there, and has nobody who takes connections."""
+RESOLVE_S = 1.0
+"""How long a name may take to resolve when it is asked whether it still does."""
 
 
 class ConnectFailed(Exception):  # noqa: N818 - names what happened
-    """No connection: refused, unreachable, too slow, or no agreement on TLS."""
+    """No connection: refused, unreachable, too slow, a name without address, or no agreement on TLS."""
 
     def __init__(self, kind: FailureKind, detail: str) -> None:
         super().__init__(detail)
@@ -41,13 +48,15 @@ class Pool:
         self.patience = patience
         self.connect_s = connect_s
         self._idle: dict[str, list[ClientConnection]] = {}
-        self._open: dict[int, ClientConnection] = {}
+        self._open: dict[str, dict[ClientConnection, None]] = {}
+        self._heard_at: dict[str, float] = {}  # by connections closed since; of URLs with open ones only
+        self._questions = _Questions()
         self._tls: ssl.SSLContext | None = None
 
     @property
     def open(self) -> int:
         """Connections that are not closed, idle ones included."""
-        return len(self._open)
+        return sum(map(len, self._open.values())) + len(self._questions.open)
 
     @property
     def idle(self) -> int:
@@ -55,26 +64,36 @@ class Pool:
         return sum(map(len, self._idle.values()))
 
     def silent_s(self, url: str, now: float) -> float:
-        """For how long this endpoint has owed answers and said nothing at all; 0.0 where it owes none."""
-        there = [connection for connection in self._open.values() if connection.url == url]
+        """For how long this endpoint has owed answers and said nothing at all; 0.0 where it owes none.
+
+        Questions do not count: an engine may list its models long after it made its last token.
+        """
+        there = self._open.get(url, ())
         owing = [connection.sent_at for connection in there if connection.busy]
-        return now - max(min(owing), *(connection.heard_at for connection in there)) if owing else 0.0
+        if not owing:
+            return 0.0
+        heard_at = max(connection.heard_at for connection in there)
+        return now - max(min(owing), heard_at, self._heard_at.get(url, 0.0))
 
     def take(self, url: str) -> ClientConnection | None:
         """An idle connection to this endpoint, the newest; None when there is none."""
         idle = self._idle.get(url)
         return idle.pop() if idle else None
 
-    async def connect(self, url: str) -> ClientConnection:
-        """A fresh connection. Raises ConnectFailed; leaves nothing behind when cancelled."""
+    async def connect(self, url: str, *, question: bool = False) -> ClientConnection:
+        """A fresh connection. Raises ConnectFailed; leaves nothing behind when cancelled.
+
+        One for a `question` of the gateway's own is used once.
+        """
         parts = urlsplit(url)
-        secure = parts.scheme == "https"
+        host, secure = parts.hostname or "", parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         tls = self._context() if secure else None
-        connection = ClientConnection(url, self._sweep, self.patience, self)
+        owner = self._questions if question else self
+        connection = ClientConnection(url, self._sweep, self.patience, owner)
         try:
             async with asyncio.timeout(self.connect_s):
-                return await self._network.connect(lambda: connection, parts.hostname or "", port, tls)
+                return await self._network.connect(lambda: connection, host, port, tls)
         except asyncio.CancelledError:
             connection.abandon()
             raise
@@ -82,21 +101,23 @@ class Pool:
             raise ConnectFailed(FailureKind.TLS, error.reason or str(error)) from error
         except TimeoutError as error:
             connection.abandon()
-            raise ConnectFailed(FailureKind.CONNECT, f"no connection in {self.connect_s:g} s") from error
+            kind = FailureKind.UNREACHABLE if await _resolves(host) else FailureKind.UNRESOLVED
+            raise ConnectFailed(kind, f"no connection in {self.connect_s:g} s") from error
         except UnicodeError as error:  # the resolver's, of what can be no name
-            raise ConnectFailed(FailureKind.CONNECT, f"{parts.hostname!r} is no host name") from error
+            raise ConnectFailed(FailureKind.UNRESOLVED, f"{host!r} is no host name") from error
         except OSError as error:
-            kind = FailureKind.LOCAL_LIMIT if error.errno in LOCAL else FailureKind.CONNECT
-            raise ConnectFailed(kind, error.strerror or str(error)) from error
+            kind = _kind(error)
+            raise ConnectFailed(kind, error.strerror or str(error) or kind.label) from error
 
     def close(self) -> None:
         """Close every connection at once, busy ones included."""
-        for connection in list(self._open.values()):
-            connection.abort()
+        for connections in (*self._open.values(), self._questions.open):
+            for connection in list(connections):
+                connection.abort()
 
     def opened(self, connection: ClientConnection) -> None:
         """See Owner."""
-        self._open[id(connection)] = connection
+        self._open.setdefault(connection.url, {})[connection] = None
 
     def freed(self, connection: ClientConnection) -> None:
         """See Owner."""
@@ -104,15 +125,61 @@ class Pool:
 
     def lost(self, connection: ClientConnection) -> None:
         """See Owner."""
-        self._open.pop(id(connection), None)
-        idle = self._idle.get(connection.url)
+        url = connection.url
+        there = self._open[url]
+        del there[connection]
+        if there:
+            self._heard_at[url] = max(self._heard_at.get(url, 0.0), connection.heard_at)
+        else:
+            del self._open[url]
+            self._heard_at.pop(url, None)
+        idle = self._idle.get(url)
         if idle is not None:
             if connection in idle:
                 idle.remove(connection)
             if not idle:
-                del self._idle[connection.url]
+                del self._idle[url]
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+class _Questions:
+    """Owner of connections that carry one question each: they tell nothing of work, and are not kept."""
+
+    def __init__(self) -> None:
+        self.open: dict[ClientConnection, None] = {}
+
+    def opened(self, connection: ClientConnection) -> None:
+        self.open[connection] = None
+
+    def freed(self, connection: ClientConnection) -> None:
+        connection.abort()
+
+    def lost(self, connection: ClientConnection) -> None:
+        del self.open[connection]
+
+
+def _kind(error: OSError) -> FailureKind:
+    """What a failed connect was. Of several addresses asyncio tells all errors, but in one text."""
+    if isinstance(error, socket.gaierror):
+        return FailureKind.UNRESOLVED
+    numbers = {error.errno} if error.errno else set(map(int, re.findall(r"\[Errno (\d+)\]", str(error))))
+    if isinstance(error, ConnectionError) or numbers & REFUSED:
+        return FailureKind.CONNECT
+    return FailureKind.LOCAL_LIMIT if numbers and numbers <= LOCAL else FailureKind.UNREACHABLE
+
+
+async def _resolves(host: str) -> bool:
+    """Whether a host has an address. Where a connect was late, nobody else tells what it waited for."""
+    try:
+        ip_address(host)
+    except ValueError:
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                return bool(await asyncio.get_running_loop().getaddrinfo(host, None))
+        except OSError:
+            return False
+    return True

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 log = logging.getLogger("maitred.finding")
 
-FINDINGS_MAX = 256
-"""Bound of findings at once; more of them tell nobody more."""
+FINDINGS_MAX = 64
+"""Bound of findings of one kind at once; more of them tell nobody more, and none hides another kind."""
 
 KINDS: dict[str, str] = {
     "prefix_caching_off": "An engine computes every prompt anew.",
@@ -61,7 +61,7 @@ class Findings:
         known = self._now.get((kind, where))
         if known is not None and (known.what, known.do) == (what, do):
             return
-        if known is None and len(self._now) >= FINDINGS_MAX:
+        if known is None and sum(kind == other for other, _ in self._now) >= FINDINGS_MAX:
             return
         since_ms = known.since_ms if known else int(self._wall() * 1000)
         finding = self._now[kind, where] = Finding(kind, where, what, do, since_ms)
