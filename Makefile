@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements.txt requirements-model.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check bench-dataplane lock clean
+.PHONY: help install serve test test-slow check bench-dataplane lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ serve: .venv/installed ## Two embedded engines and the gateway in front, ready t
 
 test: .venv/installed ## The whole test suite
 	$(BIN)/pytest
+
+test-slow: .venv/installed ## Tests that take long: ten minutes of mixed faults (SOAK_S=30 for half a minute), and large crowds
+	$(BIN)/pytest -m slow tests
 
 check: .venv/installed ## Formatting, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -44,7 +44,7 @@ class TestSpelling:
 
     @on_sockets
     async def test_a_stream_asked_for_usage_keeps_every_other_byte(self) -> None:
-        body = b'{"model":"m", "stream": true ,%b}' % LITERALS
+        body = b'{"model":"m", "stream": true ,%b,"messages":[]}' % LITERALS
         async with serving(stream()) as place:
             await place.ask(post(CHAT, body))
             sent = place.script.asked[0].body

@@ -7,6 +7,7 @@ fault is met by both clients, since the same fault reads differently in the two 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -223,20 +224,46 @@ async def test_an_error_before_content_is_a_status(name: str) -> None:
         assert told(await error_of(place, name, stream=True)) == FAILED[name]
 
 
+ANTHROPIC_KINDS = {400: "invalid_request_error", 501: "api_error"}
+
+
 @both
-@pytest.mark.parametrize("status", [400, 501])
+@pytest.mark.parametrize("status", ANTHROPIC_KINDS)
 @on_sockets
 async def test_what_the_engine_refuses_keeps_its_words(name: str, status: int) -> None:
-    """Whatever its shape: llama.cpp answers Anthropic's clients in OpenAI's, and they understand it.
+    """llama.cpp answers Anthropic's clients in OpenAI's shape; they get their own.
 
     A 501 would be repeated by both if nothing told them that it is no use.
     """
     own = b'{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}'
+    kinds = {"openai": "exceed_context_size_error", "anthropic": ANTHROPIC_KINDS[status]}
     async with serving([whole(own, "request-id: theirs", status=status)]) as place:
         error = await error_of(place, name, retries=2)
-        assert (error.status_code, error.type) == (status, "exceed_context_size_error")
+        assert (error.status_code, error.type) == (status, kinds[name])
+        assert "too long" in str(error)
         assert len(place.script.asked) == 1
         assert place.outcomes == ["engine_refused"]
+
+
+TOO_LONG = {
+    "openai": Told(openai.BadRequestError, 400, "400"),
+    "anthropic": Told(anthropic.BadRequestError, 400, "invalid_request_error"),
+}
+
+
+@both
+@pytest.mark.parametrize("engine", ["vllm", "llamacpp"])
+@pytest.mark.parametrize("streamed", [False, True])
+@on_sockets
+async def test_a_prompt_that_is_too_long(name: str, engine: str, streamed: bool) -> None:
+    own = captured(f"{engine}_err_overlong")
+    async with serving([whole(own, status=400)]) as place:
+        error = await error_of(place, name, stream=streamed)
+        assert told(error) == TOO_LONG[name]
+        if name == "anthropic":
+            assert re.search(r"prompt is too long: \d+ tokens > 2048 maximum", str(error))
+        else:
+            assert error.response.content == own
 
 
 IMAGE = {"type": "image", "source": {"type": "url", "url": HOST}}
@@ -251,6 +278,7 @@ NOT_LET_IN: dict[str, tuple[dict[str, Any], str]] = {
         "messages[0].content[0].source",
     ),
     "no list of messages": ({"messages": "hi"}, "messages"),
+    "no messages": ({"messages": None}, "messages"),
 }
 
 

@@ -20,6 +20,8 @@ from maitred.net.exchange import RequestHead
 JSON = b'{"model":"m","messages":[]}' * 40
 WHOLE = gzip.compress(JSON)
 BOMB = gzip.compress(bytes(10_000_000))
+PLAIN = bytes(byte * byte * 7 % 251 ^ byte % 13 for byte in range(8_000)) * 60
+LARGE = gzip.compress(PLAIN)  # small enough to be looked at here, and then it grows, though no bomb
 NAMED = bytes([31, 139, 8, 8, *bytes(6)]) + b"body.json\0" + WHOLE[10:]
 
 
@@ -115,30 +117,30 @@ def test_small_bodies_need_no_thread() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("body", [BOMB, gzip.compress(bytes(300_000))], ids=["bomb", "small bomb"])
-def test_what_becomes_large_is_left_to_the_thread(body: bytes) -> None:
+def test_what_becomes_large_is_left_to_the_thread() -> None:
     async def main() -> None:
         async with inflating() as (inflater, free):
-            work = asyncio.ensure_future(inflater(body))
+            work = asyncio.ensure_future(inflater(LARGE))
             await asyncio.sleep(0)
             assert not work.done()
             free.set()
-            assert await work == gzip.decompress(body)
+            assert await work == PLAIN
 
-    assert len(body) < inflate.INLINE_BYTES_MAX
+    assert len(LARGE) < inflate.INLINE_BYTES_MAX
+    assert len(PLAIN) > inflate.INLINE_INFLATED_MAX
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("bytes_max", [100, 9_999_999])
+@pytest.mark.parametrize("bytes_max", [100, len(PLAIN) - 1])
 def test_a_body_that_becomes_too_large_is_refused(bytes_max: int) -> None:
     async def main() -> None:
         async with inflating(bytes_max) as (inflater, free):
             free.set()
             with pytest.raises(Refusal) as refusal:
-                await inflater(BOMB)
+                await inflater(LARGE)
             assert refusal.value.outcome is Outcome.BODY_TOO_LARGE
-            inflater.bytes_max = 10_000_000
-            assert len(await inflater(BOMB)) == 10_000_000
+            inflater.bytes_max = len(PLAIN)
+            assert len(await inflater(LARGE)) == len(PLAIN)
 
     asyncio.run(main())
 
@@ -146,19 +148,36 @@ def test_a_body_that_becomes_too_large_is_refused(bytes_max: int) -> None:
 def test_only_so_many_bodies_wait_and_who_leaves_makes_room() -> None:
     async def main() -> None:
         async with inflating() as (inflater, free):
-            works = [asyncio.ensure_future(inflater(BOMB)) for _ in range(inflate.WAITING_MAX)]
+            works = [asyncio.ensure_future(inflater(LARGE)) for _ in range(inflate.WAITING_MAX)]
             await asyncio.sleep(0)
             with pytest.raises(Refusal) as refusal:
-                await inflater(BOMB)
+                await inflater(LARGE)
             assert refusal.value.outcome is Outcome.QUEUE_FULL
             assert refusal.value.wait_s == 1
             for work in works[1:]:
                 work.cancel()
             await asyncio.wait(works[1:])
-            last = asyncio.ensure_future(inflater(WHOLE + BOMB))
+            last = asyncio.ensure_future(inflater(WHOLE + LARGE))
             await asyncio.sleep(0)
             free.set()
-            assert len(await works[0]) == 10_000_000
-            assert len(await last) == 10_000_000 + len(JSON)
+            assert len(await works[0]) == len(PLAIN)
+            assert len(await last) == len(PLAIN) + len(JSON)
+
+    asyncio.run(main())
+
+
+def test_what_grows_a_thousandfold_is_refused_though_a_body_may_be_that_large() -> None:
+    async def main() -> None:
+        inflater = Inflater(64 * 1024 * 1024)
+        try:
+            for size in (1_000_000, 30_000_000):
+                body = gzip.compress(bytes(size))
+                with pytest.raises(Refusal) as caught:
+                    await inflater(body)
+                assert caught.value.outcome is Outcome.BODY_TOO_LARGE
+            text = b"".join(b"%d, " % number for number in range(300_000))
+            assert await inflater(gzip.compress(text)) == text
+        finally:
+            inflater.close()
 
     asyncio.run(main())

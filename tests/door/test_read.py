@@ -48,7 +48,7 @@ def test_the_paths() -> None:
 
 @pytest.mark.parametrize("path", APIS)
 def test_the_engine_gets_the_same_path_and_body(path: str) -> None:
-    body = b'{ "model" : "m", "x": [1.0, 1e5] }'
+    body = b'{ "model" : "m", "messages": [], "x": [1.0, 1e5] }'
     told = order(path, body)
     assert (told.path, told.request.api, told.request.model) == (path, APIS[path], "m")
     assert sent(told) == body
@@ -56,15 +56,15 @@ def test_the_engine_gets_the_same_path_and_body(path: str) -> None:
 
 @pytest.mark.parametrize("path", APIS)
 def test_an_alias_becomes_the_name_the_engine_knows(path: str) -> None:
-    told = order(path, b'{"model":"alias","x":1}', RENAMED)
-    assert sent(told) == b'{"model":"served","x":1}'
+    told = order(path, b'{"model":"alias","messages":[]}', RENAMED)
+    assert sent(told) == b'{"model":"served","messages":[]}'
     assert told.route is RENAMED
 
 
 @pytest.mark.parametrize("path", APIS)
 @pytest.mark.parametrize("model", ["other", "served"])
 def test_a_model_that_is_not_served_is_not_found(path: str, model: str) -> None:
-    assert refusal(path, {"model": model}, RENAMED).outcome is Outcome.MODEL_NOT_FOUND
+    assert refusal(path, {"model": model, "messages": []}, RENAMED).outcome is Outcome.MODEL_NOT_FOUND
 
 
 @pytest.mark.parametrize("path", NAMELESS)
@@ -106,7 +106,7 @@ def test_before_any_engine_has_told_its_models_none_is_missing() -> None:
     ],
 )
 def test_usage_is_asked_for_where_it_would_not_be_told(path: str, asked: bool) -> None:
-    told = order(path, {"model": "m", "stream": True})
+    told = order(path, {"model": "m", "messages": [], "stream": True})
     assert told.hides_usage is asked
     assert (b"stream_options" in sent(told)) is asked
     assert told.request.stream is (path != "/v1/embeddings")

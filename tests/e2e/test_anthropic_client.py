@@ -102,8 +102,11 @@ def test_every_answer_has_an_id_to_ask_about(client: Anthropic, gateway: Gateway
 
 
 def test_models_are_listed_and_described(client: Anthropic) -> None:
-    assert {model.id for model in client.models.list()} == {MODEL, "small", "default"}
-    assert client.models.retrieve("small").id == "small"
+    listed = list(client.models.list())
+    assert {model.id for model in listed} == {MODEL, "small", "default"}
+    for told in (*listed, client.models.retrieve("small")):
+        assert (told.type, told.display_name) == ("model", told.id)
+        assert told.created_at.year > 2020
 
 
 def test_an_unknown_model_is_an_error_that_is_not_repeated(client: Anthropic, gateway: Gateway) -> None:
@@ -117,15 +120,38 @@ def test_an_unknown_model_is_an_error_that_is_not_repeated(client: Anthropic, ga
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_prompt_beyond_the_context_is_the_engines_own_error(
+def test_a_prompt_beyond_the_context_is_said_in_anthropics_words(
     client: Anthropic, gateway: Gateway, model: str, streamed: bool
 ) -> None:
     before = gateway.metric("requests_total", api="messages")
     said: Any = [{"role": "user", "content": "ship " * 3000}]
-    with pytest.raises(anthropic.BadRequestError, match="context") as error:
+    with pytest.raises(
+        anthropic.BadRequestError, match=r"prompt is too long: 3\d+ tokens > 2048 max"
+    ) as error:
         client.messages.create(model=model, max_tokens=1, messages=said, stream=streamed)
-    assert error.value.request_id
+    assert error.value.type == "invalid_request_error"
+    told: Any = error.value.body
+    assert error.value.request_id == told["request_id"]
     assert gateway.metric("requests_total", api="messages") == before + 1
+
+
+def test_an_engines_own_refusal_is_in_anthropics_shape(client: Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="temperature") as error:
+        client.messages.create(model=MODEL, **{**EXACTLY, "extra_body": {"temperature": "hot"}})
+    assert error.value.type == "invalid_request_error"
+
+
+@pytest.mark.parametrize("more", [{"messages": None}, {}])
+def test_a_conversation_without_messages_is_no_failure_of_an_engine(
+    client: Anthropic, gateway: Gateway, more: dict[str, Any]
+) -> None:
+    before = gateway.metric("requests_total", outcome="bad_request")
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        with pytest.raises(anthropic.BadRequestError, match="messages") as error:
+            client.post(path, cast_to=object, body={"model": MODEL, "max_tokens": 1, **more})
+        assert error.value.type == "invalid_request_error"
+    assert gateway.metric("requests_total", outcome="bad_request") == before + 2
+    assert gateway.all_ready(4)
 
 
 def test_what_steers_is_refused_by_name(client: Anthropic) -> None:

@@ -31,7 +31,7 @@ def journal(serve: Serve, engines: list[Engine], tmp_path: Path) -> Path:
     with ThreadPoolExecutor(6) as clients:  # more than there are places
         answers = list(clients.map(lambda _: post(gateway.port, CHAT, chat(tokens=20)), range(6)))
     assert {status for status, _, _ in answers} == {200}
-    assert post(gateway.port, CHAT, {"model": "gpt-9"})[0] == 404
+    assert post(gateway.port, CHAT, chat() | {"model": "gpt-9"})[0] == 404
     with stream(gateway.port, chat(tokens=1000)) as events:
         for _ in range(40):
             next(events)

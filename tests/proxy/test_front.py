@@ -49,6 +49,21 @@ async def test_models_are_listed_with_what_their_engines_say() -> None:
         assert place.outcomes == ["completed"] * 3 + ["model_not_found"]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@in_virtual_time()
+async def test_anthropics_clients_get_anthropics_list(method: str) -> None:
+    card = {"type": "model", "id": "m", "display_name": "m", "created_at": "1970-01-01T00:00:01Z"}
+    version = "anthropic-version: 2023-06-01"
+    async with serving() as place:
+        answer = await place.ask(get("/v1/models?limit=20", version, method=method))
+        assert answer.value(b"request-id") == answer.value(b"x-request-id") != b""
+        if method == "GET":
+            assert {"has_more": False, "first_id": "m", "last_id": "m"}.items() <= answer.json.items()
+            assert [entry | card for entry in answer.json["data"]] == answer.json["data"]
+            assert card.items() <= (await place.ask(get("/v1/models/m", version))).json.items()
+        assert (await place.ask(get("/v1/models/other", version))).json["error"]["type"] == "not_found_error"
+
+
 # -- what is refused ----------------------------------------------------------------------------------
 
 BIG = chat(padding="x" * 100_000)

@@ -6,6 +6,8 @@ import gzip
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
+from string import ascii_letters
 
 from maitred.net.seams import Sockets
 from tests.net.http import get, post
@@ -13,7 +15,7 @@ from tests.proxy.place import CHAT, WHOLE, Place, chat, serving
 from tests.proxy.test_sockets import on_sockets
 from tests.proxy.upstream import JSON
 
-BODY = chat(padding="x" * 1_000_000)
+BODY = chat(padding="".join(Random(1).choices(ascii_letters, k=8_000)) * 60)
 LARGE = post(CHAT, gzip.compress(BODY), "Content-Encoding: gzip")
 assert len(LARGE) < 16 * 1024
 

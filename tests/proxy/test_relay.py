@@ -63,16 +63,16 @@ async def test_the_body_of_a_request_arrives_as_it_was_sent(path: str) -> None:
     ("sent", "arrives"),
     [
         (
-            b'{"model":"m","stream":true}',
-            b'{"stream_options":{"include_usage":true},"model":"m","stream":true}',
+            b'{"model":"m","messages":[],"stream":true}',
+            b'{"stream_options":{"include_usage":true},"model":"m","messages":[],"stream":true}',
         ),
         (
-            b'{"model":"m","stream":true, "stream_options" : {"x":1}}',
-            b'{"model":"m","stream":true, "stream_options" : {"include_usage":true,"x":1}}',
+            b'{"messages":[],"model":"m","stream":true, "stream_options" : {"x":1}}',
+            b'{"messages":[],"model":"m","stream":true, "stream_options" : {"include_usage":true,"x":1}}',
         ),
         (
-            b'{"model":"m","stream":true,"stream_options":{"include_usage":true}}',
-            b'{"model":"m","stream":true,"stream_options":{"include_usage":true}}',
+            b'{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[]}',
+            b'{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[]}',
         ),
     ],
 )

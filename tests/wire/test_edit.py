@@ -31,7 +31,7 @@ def applied(body: bytes, edits: Edits) -> bytes:
 def test_the_model_alone_changes(body: tuple[bytes, bytes, bytes], served: str) -> None:
     before, model, after = body
     whole = before + model + after
-    decode(Api.CHAT, whole)
+    decode(Api.COMPLETIONS, whole)
     parts = apply(whole, Edits(model=served))
     assert b"".join(parts) == before + encode(served) + after
     assert json.loads(b"".join(parts)) == json.loads(whole) | {"model": served}

@@ -119,3 +119,105 @@ def test_the_refusals_own_headers_come_along() -> None:
 def test_every_outcome_can_be_said(outcome: Outcome) -> None:
     assert isinstance(json.loads(errors.body(Refusal(outcome, "m"), None, ""))["error"]["code"], str)
     assert fields(Refusal(outcome, "m"))[b"x-maitred-outcome"] == outcome.label.encode()
+
+
+# -- what engines refuse ------------------------------------------------------------------------------
+
+
+def of_engine(body: object, api: Api, status: int = 400) -> bytes:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return errors.of_engine(status, raw, api, "req-1")
+
+
+@pytest.mark.parametrize("api", [api for api in OTHERS if api is not None])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b' {"error": {"message": "no","type":"BadRequestError","code":4e2}}\n',
+        b'{"error":{"message":"","n_ctx":8}}',
+        b'{"type":"error","error":{"type":"api_error","message":"no"}}',
+    ],
+)
+def test_openais_shape_passes_byte_for_byte(api: Api, body: bytes) -> None:
+    assert of_engine(body, api) is body
+
+
+@pytest.mark.parametrize("kind", ["invalid_request_error", "not_found_error", "api_error", "billing_error"])
+@pytest.mark.parametrize("api", ANTHROPIC)
+def test_anthropics_shape_passes_byte_for_byte(api: Api, kind: str) -> None:
+    body = b' {"type": "error","error":{"message":"no","type":"%b","x":1}}\n' % kind.encode()
+    assert of_engine(body, api) is body
+
+
+OTHER_SHAPES = [
+    b'{"object":"error","message":"no","type":"BadRequestError","code":400}',
+    b'{"detail":"no"}',
+    b'{"error":"no"}',
+    b'{"error":{"message":null},"detail":"no"}',
+    b"no\n",
+]
+
+
+@pytest.mark.parametrize("body", OTHER_SHAPES)
+def test_all_else_is_put_into_openais_shape(body: bytes) -> None:
+    error = {"message": "no", "type": "invalid_request_error", "param": None, "code": "engine_refused"}
+    assert json.loads(of_engine(body, Api.CHAT, 422)) == {"error": error}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *OTHER_SHAPES,
+        b'{"error":{"message":"no","type":"invalid_request_error"}}',
+        b'{"type":"error","error":{"type":"BadRequestError","message":"no"}}',
+        b'{"type":"oops","error":{"type":"api_error","message":"no"}}',
+    ],
+)
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (413, "request_too_large"),
+        (422, "invalid_request_error"),
+        (418, "api_error"),
+        (501, "api_error"),
+    ],
+)
+def test_all_else_is_put_into_anthropics_shape(body: bytes, status: int, kind: str) -> None:
+    told = json.loads(of_engine(body, Api.MESSAGES, status))
+    assert told == {
+        "type": "error",
+        "error": {"type": kind, "message": "no"},
+        "request_id": "req-1",
+    }
+
+
+@pytest.mark.parametrize("kind", ["BadRequestError", "invalid_request_error"])
+@pytest.mark.parametrize("api", [*ANTHROPIC, Api.CHAT])
+def test_a_prompt_that_is_too_long_is_said_in_the_words_anthropics_clients_know(api: Api, kind: str) -> None:
+    sentence = "request (9 tokens) exceeds the available context size (8 tokens), try increasing it"
+    body = json.dumps({"type": "error", "error": {"type": kind, "message": sentence}}).encode()
+    told = json.loads(of_engine(body, api))["error"]
+    if api.anthropic:
+        assert told == {
+            "type": "invalid_request_error",
+            "message": "prompt is too long: 9 tokens > 8 maximum",
+        }
+    else:
+        assert told == {"type": kind, "message": sentence}
+
+
+@pytest.mark.parametrize("api", [Api.CHAT, Api.MESSAGES])
+@pytest.mark.parametrize("body", ["<html>" + "é" * 5000, '{"detail":"%s"}' % ("é" * 5000)])
+def test_an_engines_words_are_bounded(api: Api, body: str) -> None:
+    message = json.loads(of_engine(body.encode(), api))["error"]["message"]
+    assert message.startswith(("<html>é", "é"))
+    assert errors.MESSAGE_BYTES_MAX - 3 < len(message.encode()) <= errors.MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("api", [Api.CHAT, Api.MESSAGES])
+def test_a_silent_engine_is_given_words(api: Api) -> None:
+    assert "404" in json.loads(of_engine(b"", api, 404))["error"]["message"]

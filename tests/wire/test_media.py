@@ -247,6 +247,69 @@ def test_what_is_compared_may_hold_media(api: Api, member: str, value: object, w
     assert refused(api, json.dumps(body).replace(EVIL, "https://example.com/x").encode()) is None
 
 
+SYSTEMS = [Api.MESSAGES, Api.COUNT_TOKENS]
+
+
+@pytest.mark.parametrize("api", SYSTEMS)
+def test_what_anthropics_clients_say_to_the_system_is_content(api: Api) -> None:
+    image_block = {"type": "image", "source": {"type": "url", "url": EVIL}}
+    body = message() | {"system": [{"type": "text", "text": EVIL}, image_block]}
+    assert refused(api, body) == "system[1].source"
+    assert refused(api, body | {"system": image_block}) == "system.source"
+    assert refused(api, json.dumps(body).replace(EVIL, "https://example.com/x").encode()) is None
+    assert refused(api, body | {"system": EVIL}) is None
+
+
+@pytest.mark.parametrize(
+    ("api", "member"), [*((api, "images") for api in Api), (Api.CHAT, "image_data"), (Api.POOLING, "data")]
+)
+def test_media_beside_the_apis_are_media(api: Api, member: str) -> None:
+    chat = message()
+    for harmless in (
+        None,
+        DATA,
+        "iVBO",
+        "http://example.com/x",
+        [],
+        [DATA, "iVBO"],
+        {"data": "iVBO", "id": 10},
+    ):
+        assert refused(api, chat | {member: harmless}) is None
+    for harmful in (EVIL, "/etc/passwd", {"data": EVIL}, {"url": EVIL}, {"image": EVIL}, {"data": [EVIL]}):
+        assert refused(api, chat | {member: harmful}) == member
+        assert refused(api, chat | {member: [DATA, {"data": "iVBO", "id": 1}, harmful]}) == f"{member}[2]"
+    assert refused(api, chat | {member: [[EVIL]]}) == f"{member}[0]"
+
+
+@pytest.mark.parametrize(
+    ("data", "passes"),
+    [
+        ({"data": "iVBO", "data_format": "b64_json", "out_data_format": "b64_json"}, True),
+        ({"data": "iVBO", "data_format": None}, True),
+        ({"data": "https://example.com/x.tiff", "data_format": "url"}, True),
+        ({"data": DATA, "data_format": "url"}, True),
+        ({"input": [EVIL, "a text"], "return_tokens": True}, True),
+        ({"data": EVIL, "data_format": "url"}, False),
+        ({"data": EVIL, "data_format": "b64_json"}, False),
+        ({"data": "iVBO", "data_format": "url"}, False),
+        ({"data": "etc/passwd", "data_format": "path"}, False),
+        ({"data": "etc/passwd", "data_format": {}}, False),
+        ({"data": ["https://example.com/x"], "data_format": "url"}, False),
+        ({"data_format": "path"}, False),
+    ],
+)
+def test_what_plugins_take_at_pooling_is_the_data_itself_or_where_it_may_be_fetched(
+    data: dict[str, object], passes: bool
+) -> None:
+    assert refused(Api.POOLING, {"model": "m", "data": data}) == (None if passes else "data")
+    spelled = (
+        json.dumps({"model": "m", "data": data})
+        .replace('"path"', '"\\u0070ath"')
+        .replace('"url"', '"ur\\u006c"')
+    )
+    assert refused(Api.POOLING, spelled.encode()) == (None if passes else "data")
+
+
 TEXTS = [EVIL, f"![]({EVIL})", '{"image_url":"' + EVIL + '"}', '[{"image_url":{"url":"' + EVIL + '"}}]']
 
 
@@ -320,6 +383,12 @@ def test_texts_beside_parts_are_bounded() -> None:
         assert tracemalloc.get_traced_memory()[1] < 4 * len(many)
     finally:
         tracemalloc.stop()
+
+
+def test_lists_of_media_are_bounded() -> None:
+    most = {"model": "m", "messages": [], "images": ["iVBO"] * (media.PARTS_MAX - 1)}
+    assert refused(Api.CHAT, most) is None
+    assert refused(Api.CHAT, most | {"images": ["iVBO"] * (media.PARTS_MAX + 1)}) == "images"
 
 
 def test_a_large_image_is_never_copied() -> None:

@@ -17,6 +17,7 @@ from maitred.wire.requests import COUNTED_BYTES_MAX, Body, Rules, decode
 from tests.wire.streams import Searches
 
 HEAD = b'{"model":"m",'
+TALK = HEAD + b'"messages":[],'
 APIS = st.sampled_from(Api)
 
 
@@ -35,9 +36,9 @@ def test_a_chat_body_is_read() -> None:
     assert not decode(Api.CHAT, body.replace(b"true, ", b"null, ")).wants_usage
 
 
-@pytest.mark.parametrize("rest", [b'"messages":[]', b'"stream":null,"n":null,"stream_options":null'])
+@pytest.mark.parametrize("rest", [b'"x":1', b'"stream":null,"n":null,"stream_options":null'])
 def test_absent_and_null_are_the_defaults(rest: bytes) -> None:
-    assert decode(Api.CHAT, HEAD + rest + b"}") == Body("m")
+    assert decode(Api.CHAT, TALK + rest + b"}") == Body("m")
     assert decode(Api.COMPLETIONS, HEAD + rest + b"}") == Body("m")
 
 
@@ -54,7 +55,7 @@ def test_absent_and_null_are_the_defaults(rest: bytes) -> None:
     ],
 )
 def test_prompts_multiply_sequences(prompt: str, count: int) -> None:
-    completions = f'{{"model":"m","n":2,"best_of":4,"prompt":{prompt}}}'.encode()
+    completions = f'{{"model":"m","messages":[],"n":2,"best_of":4,"prompt":{prompt}}}'.encode()
     assert decode(Api.COMPLETIONS, completions).sequences == 4 * count
     embeddings = f'{{"model":"m","n":2,"input":{prompt}}}'.encode()
     assert decode(Api.EMBEDDINGS, embeddings).sequences == count
@@ -91,13 +92,13 @@ def test_huge_prompts_that_are_surely_one_count_as_one(prompt: bytes, least: int
 
 
 def test_the_last_of_two_keys_counts() -> None:
-    body = rb'{"model":"a","n":2,"\u006dodel":"b","n":5}'
+    body = rb'{"model":"a","messages":null,"n":2,"\u006dodel":"b","n":5,"messages":[]}'
     assert decode(Api.CHAT, body) == Body("b", sequences=5)
 
 
 @pytest.mark.parametrize("value", ["9" * 23, "1e999", "-0.0", '"\\u0000"', '"\\ud83d\\ude00"', '"é"'])
 def test_odd_values_that_are_not_read_pass(value: str) -> None:
-    body = f'{{"model":"m","seed":{value},"seed":{value}}}'.encode()
+    body = TALK + f'"seed":{value},"seed":{value}}}'.encode()
     assert decode(Api.CHAT, body) == Body("m")
 
 
@@ -122,6 +123,7 @@ def test_a_wrong_member_is_named(rest: str, param: str) -> None:
     assert refusal(HEAD + rest.encode() + b"}", Api.COMPLETIONS).param == param
 
 
+CONVERSATIONS = [Api.CHAT, Api.MESSAGES, Api.COUNT_TOKENS]
 NAMELESS = [Api.RERANK, Api.SCORE, Api.CLASSIFY, Api.POOLING, Api.TOKENIZE, Api.DETOKENIZE]
 
 
@@ -129,6 +131,24 @@ NAMELESS = [Api.RERANK, Api.SCORE, Api.CLASSIFY, Api.POOLING, Api.TOKENIZE, Api.
 def test_a_missing_model_is_said_as_clients_know_it(api: Api) -> None:
     error = refusal(b"{}", api)
     assert (error.message, error.param) == ("you must provide a model parameter", "model")
+
+
+@pytest.mark.parametrize("api", CONVERSATIONS)
+@pytest.mark.parametrize("rest", ['"x":1', '"messages":null', '"messages":[],"messages":null'])
+def test_a_conversation_without_messages_is_refused(api: Api, rest: str) -> None:
+    error = refusal(HEAD + rest.encode() + b"}", api)
+    assert error.param == "messages"
+    assert error.message.startswith("messages: ")
+
+
+@pytest.mark.parametrize("api", [api for api in Api if api not in CONVERSATIONS])
+def test_elsewhere_there_need_be_none(api: Api) -> None:
+    assert decode(api, HEAD + b'"messages":null}').model == "m"
+
+
+@pytest.mark.parametrize("api", CONVERSATIONS)
+def test_an_empty_conversation_is_the_engines_to_judge(api: Api) -> None:
+    assert decode(api, HEAD + b'"messages":[]}').model == "m"
 
 
 @pytest.mark.parametrize("api", NAMELESS)
@@ -160,28 +180,68 @@ def test_what_is_judged_one_by_one_counts_one_by_one(api: Api, member: str) -> N
 
 # -- what steers ------------------------------------------------------------------------------------
 
-VALUES = ["1", "0", "1.5", "true", "null", '"x"', "{}", '{"a":[1]}', "[]", "123456789012345678901"]
+
+def member(path: str, value: str) -> bytes:
+    """A member as JSON; a dot in its path leads into an object."""
+    outer, dot, inner = path.partition(".")
+    return f'"{outer}":{{"{inner}":{value}}}'.encode() if dot else f'"{outer}":{value}'.encode()
+
+
+VALUES = ["1", "0", "1.5", "true", "false", '""', '"x"', "{}", '{"a":[1]}', "[]", "123456789012345678901"]
 
 
 @pytest.mark.parametrize("api", Api)
 @pytest.mark.parametrize("field", STEERING_FIELDS)
 def test_what_steers_the_engine_is_refused_by_name(api: Api, field: str) -> None:
-    error = refusal(HEAD + f'"{field}":7}}'.encode(), api)
-    assert error.param == field
-    assert error.message.startswith(f"{field}: ")
+    for value in ("7", "[]", '"x"'):
+        error = refusal(HEAD + member(field, value) + b"}", api)
+        assert error.param == field
+        assert error.message == f"{field}: clients may not set this here (trust.fields)"
+
+
+@pytest.mark.parametrize("api", Api)
+@pytest.mark.parametrize("field", STEERING_FIELDS)
+def test_null_steers_nothing(api: Api, field: str) -> None:
+    assert decode(api, TALK + member(field, "null") + b"}").model == "m"
 
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("key", ["priority", "\\u0070riority", "priorit\\u0079"])
+@pytest.mark.parametrize("before", ["", '"priority":null,', '"prio\\u0072ity":null,', '"n":1,'])
 @pytest.mark.parametrize("rest", ["", ',"priority":null', ',"n":1'])
-def test_it_is_found_however_it_is_written(value: str, key: str, rest: str) -> None:
-    assert refusal(HEAD + f'"{key}" : {value}{rest}}}'.encode()).param == "priority"
+def test_it_is_found_however_it_is_written(value: str, key: str, before: str, rest: str) -> None:
+    assert refusal(TALK + f'{before}"{key}" : {value}{rest}}}'.encode()).param == "priority"
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("outer", ["chat_template_kwargs", "chat_templat\\u0065_kwargs"])
+@pytest.mark.parametrize("inner", ["tokenize", "t\\u006fkenize"])
+@pytest.mark.parametrize("others", ['"x":1,', '"tokenize":null,'])
+def test_so_it_is_inside_another_member(value: str, outer: str, inner: str, others: str) -> None:
+    steers = f'"{outer}":{{{others}"{inner}":{value}}}'
+    for members in (steers, f'"chat_template_kwargs":{{}},{steers}', f'{steers},"chat_template_kwargs":null'):
+        assert refusal(TALK + members.encode() + b"}").param == "chat_template_kwargs.tokenize"
+
+
+def test_what_is_inside_is_allowed_by_its_path() -> None:
+    rules = Rules(fields=("chat_template_kwargs.chat_template",))
+    body = TALK + b'"chat_template_kwargs":{"chat_template":"x"}}'
+    assert decode(Api.CHAT, body, rules) == Body("m")
+    with pytest.raises(Refusal, match=r"^chat_template: "):
+        decode(Api.CHAT, TALK + b'"chat_template":"x"}', rules)
+    with pytest.raises(Refusal, match=r"^chat_template_kwargs.tokenize: "):
+        decode(Api.CHAT, body.replace(b"}}", b',"tokenize":true}}'), rules)
+
+
+@pytest.mark.parametrize("value", ["1", '"x"', "[]", "true"])
+def test_arguments_of_the_template_are_an_object(value: str) -> None:
+    assert refusal(TALK + f'"chat_template_kwargs":{value}}}'.encode()).param == "chat_template_kwargs"
 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_what_is_allowed_passes_and_nothing_else(value: str) -> None:
     rules = Rules(fields=("priority", "cache_salt"))
-    body = HEAD + f'"priority":{value},"cache_salt":{value}}}'.encode()
+    body = TALK + f'"priority":{value},"cache_salt":{value}}}'.encode()
     assert decode(Api.CHAT, body, rules) == Body("m")
     with pytest.raises(Refusal, match=r"^rid: "):
         decode(Api.CHAT, body[:-1] + b',"rid":1}', rules)
@@ -190,14 +250,14 @@ def test_what_is_allowed_passes_and_nothing_else(value: str) -> None:
 @pytest.mark.parametrize(
     "member",
     [
-        '"chat_template_kwargs":{"priority":1}',
+        '"chat_template_kwargs":{"priority":1,"enable_thinking":false,"x":{"tokenize":true}}',
         '"metadata":{"rid":"x"}',
         '"messages":[{"priority":1}]',
         '"x":"rid"',
     ],
 )
 def test_only_the_members_themselves_steer(member: str) -> None:
-    assert decode(Api.CHAT, HEAD + member.encode() + b"}") == Body("m")
+    assert decode(Api.CHAT, TALK + member.encode() + b"}") == Body("m")
 
 
 # -- how many -----------------------------------------------------------------------------------------
