@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 
 from msgspec import structs
@@ -50,6 +50,7 @@ SHUTTING_DOWN = "the gateway is shutting down"
 LOOK_S = 0.05
 LAST_WORDS_S = 1.0
 """How long those who were cut may take to be told so."""
+RESTART_S = 1.0
 LAG_S, LAG_WEIGHT = 0.02, 0.02
 """A loop this late on average, over the last fifty beats or so, is a bottleneck."""
 OURS = ("loop_lag", "query_of_death")
@@ -95,14 +96,23 @@ class GatewayApp:
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
         self.house = House(core, clock, self.hub)
-        self.inflate = Inflater(config.http.body_bytes_max)
+        self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
         self.front = Front(self._service(config), note, frozenset(config.http.cors))
         self.discovery = Discovery(
             config, self.models, core.table, self.pool, self.house.update, self.findings
         )
-        self._rng = Random(seed)
-        self._lag_s = 0.0
+        self._scraper = Scraper(
+            self.pool,
+            core.table,
+            self.house.update,
+            self.discovery.doubt,
+            self.findings,
+            Random(seed),
+            config.scrape.period_s,
+            config.scrape.timeout_s,
+        )
+        self._lag_s, self._lagging = 0.0, False
         self._quarantined = 0
         self._network = network
         self._clock = clock
@@ -115,22 +125,12 @@ class GatewayApp:
         data = self.config.listen.data
         self._listener = await self._network.listen(self._connection, data.host, data.port)
         self.sweep.start()
-        table, scrape = self.house.gateway.table, self.config.scrape
-        scraper = Scraper(
-            self.pool,
-            table,
-            self.house.update,
-            self.discovery.doubt,
-            self.findings,
-            self._rng,
-            scrape.period_s,
-            scrape.timeout_s,
-        )
-        self._tasks = [
-            asyncio.create_task(self.discovery.run()),
-            asyncio.create_task(scraper.run()),
-            asyncio.create_task(beat(self._clock, self._work, self._late)),
-        ]
+        loops = {
+            "discovery": self.discovery.run,
+            "scraping": self._scraper.run,
+            "the beat": lambda: beat(self._clock, self._work, self._late),
+        }
+        self._tasks = [asyncio.create_task(_kept(name, loop)) for name, loop in loops.items()]
         return self._listener.address
 
     def apply(self, config: Config) -> list[str]:
@@ -140,16 +140,17 @@ class GatewayApp:
         that come from now on.
         """
         needs_restart = restart_needed(self._at_start, config)
-        self.config = config
         self.discovery.apply(config)  # first, or a model that goes would be served by default limits
         before = self.house.gateway.settings
         settings = config.core_settings()
         settings = structs.replace(settings, version=before.version + 1, accepting=before.accepting)
         self.house.update(Reset(settings))
         self.pool.patience, self.pool.connect_s = _patience(config), config.upstream.connect_s
-        self.inflate.bytes_max = config.http.body_bytes_max
+        self.inflate.bytes_max = _inflated_max(config)
+        self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
         self.metrics.slos = _slos(config)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
+        self.config = config
         return needs_restart
 
     async def drain(self) -> int:
@@ -236,9 +237,15 @@ class GatewayApp:
 
     def _wrong(self) -> Iterator[tuple[str, str, str, str]]:
         """What is wrong with the gateway itself, and with what it is asked."""
-        if self._lag_s > LAG_S:
-            what = f"the gateway's loop is {self._lag_s * 1000:.0f} ms late on average: it is the bottleneck"
-            yield "loop_lag", "gateway", what, "run another one beside it"
+        self._lagging = self._lag_s > (LAG_S / 2 if self._lagging else LAG_S)
+        if self._lagging:
+            what = "its loop is late all the time, and so is every stream: it is the bottleneck"
+            yield (
+                "loop_lag",
+                "gateway",
+                what,
+                "run another one beside it; maitred_loop_lag_seconds has the figure",
+            )
         held = list(self.house.gateway.quarantine.held(self._clock()))
         self._quarantined = len(held)
         for mark, suspect in held:
@@ -270,6 +277,20 @@ class GatewayApp:
         if (access := self.access) is not None:
             readings["access_log_dropped_total"] = lambda: access.dropped
         return readings
+
+
+async def _kept(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    """Run a loop beside the journey for ever: the gateway must not lose one to a bug of ours."""
+    while True:
+        try:
+            await loop()
+        except Exception:
+            log.exception("a bug of ours ended %s; it starts again", name)
+        await asyncio.sleep(RESTART_S)
+
+
+def _inflated_max(config: Config) -> int:
+    return min(config.http.inflated_bytes_max, config.http.body_bytes_max)
 
 
 def _patience(config: Config) -> Patience:

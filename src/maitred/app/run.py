@@ -49,8 +49,9 @@ async def nothing(_app: GatewayApp, _base: str) -> AsyncIterator[None]:
 def run(config: Config, load: Callable[[], Config], beside: Beside = nothing) -> str | None:
     """Serve until a signal; None, or one line on what could not be started.
 
-    `load` reads the configuration anew, for a reload. `beside` is entered once the port is open, with the URL
-    clients use, and left when all is drained.
+    `load` reads the configuration anew, for a reload. `beside` is entered once the port is open, with the
+    URL clients use, and left when all is drained; where there is one, SIGHUP ends the process as a closed
+    terminal should, else it reloads.
     """
     style: Style = "json" if config.log.format == "json" else "human"
     sink = Sink(sys.stderr.fileno())
@@ -84,7 +85,7 @@ async def _serve(
 ) -> None:
     app = GatewayApp(config, Sockets(), time.monotonic, access, sink.flush)
     desk = Desk(app, load)
-    signals = _Signals(desk.reload_quietly)
+    signals = _Signals(desk.reload_quietly if beside is nothing else None)
     admin: AdminServer | None = None
     try:
         base = f"http://{_host(*await _listen(app, config))}"
@@ -134,19 +135,19 @@ def _host(host: str, port: int) -> str:
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first asks for an end, the second insists. SIGHUP reloads."""
+    """SIGTERM and SIGINT: the first asks for an end, the second insists. SIGHUP reloads, or does the same."""
 
-    def __init__(self, reload: Callable[[], Coroutine[object, object, None]]) -> None:
+    def __init__(self, reload: Callable[[], Coroutine[object, object, None]] | None) -> None:
         self._names: asyncio.Queue[str] = asyncio.Queue()
         self._reloads: set[asyncio.Task[None]] = set()
-        self._reload = reload
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._names.put_nowait, number.name)
+        if reload is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up, reload)
 
-    def _hang_up(self) -> None:
-        task = asyncio.create_task(self._reload())
+    def _hang_up(self, reload: Callable[[], Coroutine[object, object, None]]) -> None:
+        task = asyncio.create_task(reload())
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
 

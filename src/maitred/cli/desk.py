@@ -136,11 +136,17 @@ def _ask(method: str, path: str, admin: str, token_file: Path | None) -> Any:
 
 
 def _token(token_file: Path | None) -> str | None:
+    """Raises ValueError."""
     from maitred.config.secret import EnvSecret, FileSecret
 
-    if token_file is not None:
-        return FileSecret(token_file).reveal(os.environ)
-    return EnvSecret(VARIABLE).reveal(os.environ) if VARIABLE in os.environ else None
+    if token_file is None and VARIABLE not in os.environ:
+        return None
+    place = VARIABLE if token_file is None else "--token-file"
+    secret = EnvSecret(VARIABLE) if token_file is None else FileSecret(token_file)
+    try:
+        return secret.reveal(os.environ)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 def _give_up(status: int, answer: Any, admin: str, token: str | None) -> None:

@@ -157,7 +157,7 @@ class House:
         for effect in gateway.release(now):
             match effect:
                 case Go(ticket=ticket):
-                    if ticket.request.id in self._waiters:
+                    if self._waiters:
                         self._wake(ticket, None)
                 case Stop(ticket=ticket, outcome=outcome, retry_after_s=retry_after_s):
                     self._wake(ticket, Refusal(outcome, STOPPED[outcome], retry_after_s=retry_after_s))

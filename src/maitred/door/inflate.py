@@ -17,6 +17,8 @@ GZIP = (b"gzip", b"x-gzip")
 INLINE_BYTES_MAX = 16 * 1024
 INLINE_INFLATED_MAX = 256 * 1024
 """What is at most this, before and after, takes less time than a thread is worth."""
+RATIO_MAX = 100
+"""Text shrinks to a tenth or so; what grows more than this, beyond INLINE_INFLATED_MAX, means harm."""
 WAITING_MAX = 32
 """Bodies in the thread's queue; each may be as large as a body may be."""
 MEMBERS_MAX = 1024
@@ -65,22 +67,23 @@ class Inflater:
 
     async def __call__(self, body: bytes) -> bytes:
         """The plain body. Raises Refusal: broken, too large, or too many wait."""
+        most = min(self.bytes_max, max(INLINE_INFLATED_MAX, RATIO_MAX * len(body)))
         plain = None
         if len(body) <= INLINE_BYTES_MAX:
-            plain = inflated(body, min(self.bytes_max, INLINE_INFLATED_MAX))
+            plain = inflated(body, min(most, INLINE_INFLATED_MAX))
+        if plain is None and most > INLINE_INFLATED_MAX:
+            plain = await self._in_thread(body, most)
         if plain is None:
-            plain = await self._in_thread(body)
-        if plain is None:
-            raise Refusal(Outcome.BODY_TOO_LARGE, f"the body is larger than {self.bytes_max} bytes")
+            raise Refusal(Outcome.BODY_TOO_LARGE, f"the body inflates to more than {most} bytes")
         return plain
 
-    async def _in_thread(self, body: bytes) -> bytes | None:
+    async def _in_thread(self, body: bytes, bytes_max: int) -> bytes | None:
         if self._waiting >= WAITING_MAX:
             raise Refusal(Outcome.QUEUE_FULL, "too many compressed bodies are waiting", retry_after_s=1.0)
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, inflated, body, self.bytes_max)
+            return await loop.run_in_executor(self._thread, inflated, body, bytes_max)
         finally:
             self._waiting -= 1
 

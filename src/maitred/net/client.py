@@ -178,10 +178,13 @@ class ClientConnection(asyncio.Protocol):
         if reader is None:  # nobody asked: the engine breaks the protocol
             self._transport.abort()
             return
+        trouble = None
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._lose(FailureKind.BAD_RESPONSE, f"not HTTP: {error}")
+            trouble = f"not HTTP: {error}"
+        if trouble is not None:  # told only now, or the error would ride along as context of what follows
+            self._lose(FailureKind.BAD_RESPONSE, trouble)
             return
         self.heard_at = self._sweep.now  # `expired` moves the deadline: this runs for every chunk
         if not self._told_head:

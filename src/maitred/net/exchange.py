@@ -6,6 +6,8 @@ are chunked; HTTP/1.0 clients get the bare bytes and a close.
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +23,8 @@ from maitred.wire import errors
 if TYPE_CHECKING:
     import asyncio
 
+RESET = struct.pack("ii", 1, 0)
+"""Value of SO_LINGER that makes a close a reset."""
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
@@ -78,8 +82,8 @@ class HttpExchange:
     """One request with the means to answer it once. `refusal` is set when its head was already refused."""
 
     __slots__ = (
-        "_chunked", "_keep", "_line", "_site", "_write", "body", "flow", "gone", "head", "on_gone",
-        "refusal", "started", "status",
+        "_by_close", "_chunked", "_keep", "_line", "_site", "_write", "body", "flow", "gone", "head",
+        "on_gone", "refusal", "started", "status",
     )  # fmt: skip
 
     def __init__(self, line: Line, site: Keeper, head: RequestHead, body: bytes) -> None:
@@ -87,6 +91,7 @@ class HttpExchange:
         self._site = site
         self._keep = head.keep_alive and head.http11  # 1.0 would have to be told, and gains nothing
         self._chunked = False
+        self._by_close = False  # nothing but the connection's close tells the client that it has all
         self.head = head
         self.body = body
         self.refusal: Refusal | None = None
@@ -158,7 +163,7 @@ class HttpExchange:
         elif self._chunked:
             headers += b"transfer-encoding: chunked\r\n"
         else:
-            self._keep = False
+            self._keep, self._by_close = False, True
         self._write = self._line.transport.write
         self._write(self._head(status, headers) + b"\r\n" + self._framed(body))
 
@@ -181,7 +186,10 @@ class HttpExchange:
     def abort(self) -> None:
         """Break the connection, so that nobody takes what was sent for a whole answer."""
         self.on_gone = None  # it is not the client who leaves
-        self._line.transport.abort()
+        transport = self._line.transport
+        if self._by_close and (sock := transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # a plain close would say: whole
+        transport.abort()
 
     def lost(self) -> None:
         """The client has left before the end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import Failure, Leg, Request, Usage
@@ -23,6 +23,7 @@ DROPPED_OF_STREAMS = DROPPED | {b"cache-control", b"x-accel-buffering"}
 STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 REFUSAL_LINES = b"x-should-retry: false\r\n"
 """An engine's refusal would be the same again; without this word clients repeat every 5xx."""
+JSON = (b"content-type", b"application/json")
 OVERLOADED = 529
 """What 429 is in Anthropic's API, where what is behind us is a gateway itself."""
 NAMES_NOTHING = (b"close", b"keep-alive")
@@ -61,6 +62,18 @@ def failure_of_head(head: AnswerHead, request: Request) -> Failure | None:
     if status < 400:
         return Failure(FailureKind.BAD_RESPONSE, status, None, f"the engine answered {status}")
     return None
+
+
+def in_clients_shape(head: AnswerHead, body: bytes, request: Request) -> tuple[AnswerHead, bytes]:
+    """A whole refusal by the engine as the client's library reads it; what is packed stays as it is."""
+    if any(name == b"content-encoding" for name, _ in head.headers):
+        return head, body
+    shaped = errors.of_engine(head.status, body, request.api, request.id)
+    if shaped is body:
+        return head, body
+    # What the engine said of its own bytes is true of them alone.
+    kept = [line for line in head.headers if not line[0].startswith(b"content-") and line[0] != b"etag"]
+    return structs.replace(head, headers=[*kept, JSON]), shaped
 
 
 def refusal_of(failed: UpstreamFailed) -> Refusal:

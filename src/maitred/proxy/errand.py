@@ -1,15 +1,73 @@
-"""Running a coroutine without a Task: begun at once, and driven by the futures it awaits.
+"""Running a coroutine without a Task: begun at once, and driven by what it awaits, futures or words.
 
 One is run for every request. A Task would begin it a turn of the loop later and enter it in asyncio's list
 of all tasks; the two together cost as much as choosing an endpoint. What needs a Task around it, such as a
-timeout, makes one of its own.
+timeout, makes one of its own. A word is a future that is heard at once, within the call that says it.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future
-from collections.abc import Coroutine
-from typing import Any
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Awaited = Any
+"""A Future or a Word."""
+
+
+class Word(Generic[T]):
+    """A result or an exception that one errand waits for. What is said first counts; see asyncio.Future.
+
+    Whoever says it must be done with everything else: the errand goes on before the call returns.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_exception", "_hear", "_result", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._hear: Callable[[Any], object] | None = None
+        self._exception: BaseException | None = None
+        self._result: T
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for it, unless it has been said already."""
+        if not self.done:
+            yield self
+        exception, self._exception = self._exception, None
+        if exception is None:
+            return self._result
+        try:
+            raise exception
+        finally:
+            del exception, self  # its traceback names this frame
+
+    def add_done_callback(self, hear: Callable[[Any], object]) -> None:
+        """Call this when it is said; there is one listener."""
+        self._hear = hear
+
+    def set_result(self, result: T) -> None:
+        """Say it."""
+        self._result = result
+        self._say()
+
+    def set_exception(self, exception: BaseException) -> None:
+        """Have this raised where it is awaited."""
+        self._exception = exception
+        self._say()
+
+    def cancel(self) -> bool:
+        """Have CancelledError raised there; False when something was said before."""
+        if not self.done:
+            self.set_exception(CancelledError())
+            return True
+        return False
+
+    def _say(self) -> None:
+        self.done = True
+        hear, self._hear = self._hear, None
+        if hear is not None:
+            hear(self)
 
 
 class Errand:
@@ -17,10 +75,10 @@ class Errand:
 
     __slots__ = ("_cancelled", "_coroutine", "_under_way", "_waits")
 
-    def __init__(self, coroutine: Coroutine[Future[Any], None, None], under_way: set[Errand]) -> None:
+    def __init__(self, coroutine: Coroutine[Awaited, None, None], under_way: set[Errand]) -> None:
         self._coroutine = coroutine
         self._under_way = under_way
-        self._waits: Future[Any] | None = None
+        self._waits: Awaited | None = None
         self._cancelled = False
         under_way.add(self)
 

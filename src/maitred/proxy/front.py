@@ -121,18 +121,24 @@ class Front:
 
     def _list_models(self, exchange: HttpExchange, path: str) -> None:
         entries = self.service.models.entries()
+        anthropic = _asks_anthropic(exchange.head)
         if path == MODELS:
-            self._tell(exchange, 200, JSON_LINES, wire_models.listing(entries))
+            self._tell(exchange, 200, JSON_LINES, wire_models.listing(entries, anthropic=anthropic))
             return
         name = unquote(path.removeprefix(MODELS + "/"))
         for served, card in entries:
             if served == name:
-                self._tell(exchange, 200, JSON_LINES, wire_models.one(served, card))
+                self._tell(exchange, 200, JSON_LINES, wire_models.one(served, card, anthropic=anthropic))
                 return
         refusal = Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")
         self.refuse(exchange, refusal, keep=True)
 
 
+def _asks_anthropic(head: RequestHead) -> bool:
+    """Whether the client speaks Anthropic's API, whatever the path: its libraries always say its version."""
+    return b"anthropic-version" in head.fields
+
+
 def _shape(head: RequestHead) -> Api | None:
     """Whose errors the client reads: the path's, and at paths of no API those its version header asks for."""
-    return APIS.get(head.path, Api.MESSAGES if b"anthropic-version" in head.fields else None)
+    return APIS.get(head.path, Api.MESSAGES if _asks_anthropic(head) else None)

@@ -20,7 +20,8 @@ from maitred.core.words import Failure, Leg, Usage
 from maitred.door.house import House
 from maitred.door.read import Order
 from maitred.net.client import AnswerHead, ClientConnection
-from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head
+from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head, in_clients_shape
+from maitred.proxy.errand import Word
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of
@@ -89,7 +90,7 @@ class Relay:
         self._head: AnswerHead
         self._judge: Judge
         self._undo: Undo | None = None
-        self.over: asyncio.Future[Answered] = house.loop.create_future()
+        self.over: Word[Answered] = Word()
 
     # -- Reader: what the engine does -------------------------------------------------------------
 
@@ -176,8 +177,8 @@ class Relay:
         """Abort the engine's answer; the engine sees its client leave, and ours hears nothing."""
         if self._stage is not OVER:
             self._leave()
-            self.over.cancel()
             self._close()
+            self.over.cancel()
 
     def cut(self, refusal: Refusal) -> None:
         """End the answer now and say why."""
@@ -186,9 +187,9 @@ class Relay:
         if self._stage is STREAMING:
             self._break_off(refusal.outcome, refusal.message)
             self._leave()
-        if not self.over.done():
-            self.over.set_exception(refusal)
         self._close()
+        if not self.over.done:
+            self.over.set_exception(refusal)
 
     # -- holding ----------------------------------------------------------------------------------
 
@@ -216,6 +217,8 @@ class Relay:
         body, head = self._held[0], self._head
         if self._undo is not None:
             body = self._undo.feed(body) + self._undo.flush()
+        if head.status != 200 and len(body) <= self._hold.bytes_max:
+            head, body = in_clients_shape(head, body, self._order.request)
         self._exchange.respond(head.status, answer_lines(head, self._order.request, streamed=False), body)
         self._finish(*self._judge.end())
 
@@ -301,15 +304,15 @@ class Relay:
         self._finish(failure, usage)
 
     def _finish(self, failure: Failure | None, usage: Usage | None) -> None:
-        if self.over.done():  # cancelled a moment ago: the client left
+        begun, over = self._stage is STREAMING, self.over
+        self._close()
+        if over.done:  # cancelled a moment ago: the client left
             pass
         elif failure is not None:
-            failure = structs.replace(failure, final=self._stage is STREAMING)
-            self.over.set_exception(UpstreamFailed(self._leg, failure, usage))
+            over.set_exception(UpstreamFailed(self._leg, structs.replace(failure, final=begun), usage))
         else:
             refused = self._head.status != 200
-            self.over.set_result(Answered(Outcome.ENGINE_REFUSED if refused else Outcome.COMPLETED, usage))
-        self._close()
+            over.set_result(Answered(Outcome.ENGINE_REFUSED if refused else Outcome.COMPLETED, usage))
 
     def _fail(self, failure: Failure) -> None:
         """The engine's answer will not come, or no further."""
@@ -331,9 +334,9 @@ class Relay:
             self._exchange.abort()
 
     def _give_up(self, bug: Exception) -> None:
-        if not self.over.done():
-            self.over.set_exception(bug)
         self._close()
+        if not self.over.done:
+            self.over.set_exception(bug)
 
     def _close(self) -> None:
         self._stage = OVER

@@ -38,6 +38,7 @@ Never = Annotated[int, Meta(gt=0, lt=0)]
 """The type of a member that must not be there: no value is of it, and none is kept to find that out."""
 
 _T = TypeVar("_T")
+_Search = Callable[[Raw, tuple[str, ...], int], str | None]
 _free = [0] * PARTS_MAX
 
 
@@ -84,6 +85,13 @@ class _Source(_Counted, gc=False):
     content: Raw = NOTHING
 
 
+class _Data(_Counted, gc=False):
+    """`data_format` says what `data` is: itself in base64, or where it is."""
+
+    data: Raw = NOTHING
+    data_format: Raw = NOTHING
+
+
 _PLAIN = _Part()
 _OTHER = {"place", "content"}
 _MEDIA = tuple(name for name in _Part.__struct_fields__ if name not in _OTHER)
@@ -93,10 +101,15 @@ _part = Decoder(_Part).decode
 _parts = Decoder(list[_Part]).decode
 _mixed = Decoder(list[_Part | str | list[_Part | str]]).decode
 _source = Decoder(_Source).decode
+_data = Decoder(_Data).decode
+_list = Decoder(list[Raw]).decode
 _text = Decoder(str).decode
+
+_ITSELF = (b'"b64_json"', bytes(NOTHING))
 
 _is_text = re.compile(rb'"').match
 _is_object = re.compile(rb"\{").match
+_is_list = re.compile(rb"\[").match
 is_nested = re.compile(rb"[\[{]").match
 _has_object = re.compile(rb"\{").search
 # Base64 in the ways JSON may spell it, cut anywhere. A path would begin with a slash, as only a JPEG does.
@@ -124,8 +137,17 @@ def check(messages: Sequence[Message], domains: tuple[str, ...]) -> None:
 
 def check_content(name: str, content: Raw, domains: tuple[str, ...]) -> None:
     """Do the same for one content, or for a list of them: texts, parts, lists of parts."""
+    _check(name, content, domains, _in_content)
+
+
+def check_data(name: str, value: Raw, domains: tuple[str, ...]) -> None:
+    """Do the same for one medium, or a list of them, that is nobody's content."""
+    _check(name, value, domains, _in_data)
+
+
+def _check(name: str, value: Raw, domains: tuple[str, ...], search: _Search) -> None:
     try:
-        below = _in_content(content, domains, 0)
+        below = search(value, domains, 0)
     except IndexError:
         _refuse(name, TOO_MANY)
     except RecursionError:  # the same bytes passed before, on a shorter stack
@@ -187,6 +209,27 @@ def _in_part(part: _Part, domains: tuple[str, ...], depth: int) -> str | None:
     return None if below is None else f".content{below}"
 
 
+def _in_data(value: Raw, domains: tuple[str, ...], depth: int) -> str | None:
+    if not _is_list(value):
+        return None if _is_data(value, domains, depth) else ""
+    if bytes(value).count(b",") >= PARTS_MAX:
+        raise IndexError
+    wrong = (f"[{at}]" for at, one in enumerate(_list(value)) if not _is_data(one, domains, depth))
+    return next(wrong, None)
+
+
+def _is_data(value: Raw, domains: tuple[str, ...], depth: int) -> bool:
+    if not _is_object(value):
+        return _is_harmless(value, domains)
+    said = _counted(_data, value)
+    if memoryview(said.data_format) in _ITSELF:
+        harmless = _is_harmless(said.data, domains)
+    else:
+        harmless = _is_text(said.data) is not None and _may_be_fetched(said.data, domains)
+    part = _counted(_part, value)
+    return harmless and _is_allowed(value, domains, depth) and _in_part(part, domains, depth) is None
+
+
 def _is_allowed(value: Raw, domains: tuple[str, ...], depth: int) -> bool:
     """Whether a medium is data or where it may be fetched from: a reference, or an object with some."""
     if not _is_object(value):
@@ -205,13 +248,16 @@ def _is_harmless(reference: Raw, domains: tuple[str, ...]) -> bool:
     head = bytes(view[:REFERENCE_BYTES_MAX])
     if head.startswith(b'"data:') or _is_base64(head):
         return True
-    return view.nbytes <= REFERENCE_BYTES_MAX and _may_be_fetched(_text(reference), domains)
+    return _may_be_fetched(reference, domains)
 
 
-def _may_be_fetched(reference: str, domains: tuple[str, ...]) -> bool:
-    if reference.startswith("data:"):
+def _may_be_fetched(reference: Raw, domains: tuple[str, ...]) -> bool:
+    if memoryview(reference).nbytes > REFERENCE_BYTES_MAX:
+        return False
+    text = _text(reference)
+    if text.startswith("data:"):
         return True
-    url = _url(reference)
+    url = _url(text)
     if url is None or _is_number(url[2]):  # a host whose last label is a number is an address
         return False
     host = url[1].lower()

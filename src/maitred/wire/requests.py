@@ -7,8 +7,9 @@ proved to be JSON in UTF-8, before anything else trusts it. No message here repe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
-from typing import Annotated, ClassVar, NoReturn, TypeVar, cast
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, cast
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, defstruct, structs
 from msgspec.json import Decoder
@@ -17,7 +18,7 @@ from maitred.config.tree import STEERING_FIELDS
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire import media
-from maitred.wire.media import Message, Never
+from maitred.wire.media import NOTHING, Message, Never
 from maitred.wire.members import TOO_DEEP
 
 KEYS_READ = ("model", "stream", "stream_options", "n", "best_of", "prompt", "input", "messages")
@@ -28,12 +29,12 @@ SEQUENCES_MAX = 128
 
 MESSAGE_CHARS_MAX = 300
 MODEL_MISSING = "you must provide a model parameter"
+MESSAGES_MISSING = "messages: there must be a list of them"
 
 COUNTED_BYTES_MAX = 64 * 1024
 """Prompts are counted one by one in lists up to this size: the 20,000 smallest take a millisecond."""
 
 _BOM = b"\xef\xbb\xbf"
-_NULL = Raw(b"null")
 
 _Count = Annotated[int, Meta(ge=1, le=SEQUENCES_MAX)]
 _T = TypeVar("_T")
@@ -52,11 +53,18 @@ class Body(Struct, frozen=True):
 
 
 class _Said(Struct):
-    """What is read of the body of any API. `contents` names other members that may hold media."""
+    """What is read of the body of any API.
+
+    `contents` names the members that may hold media besides the messages, `attached` those that are media
+    themselves: words of some engines, which no API has.
+    """
 
     contents: ClassVar[tuple[str, ...]] = ()
+    attached: ClassVar[tuple[str, ...]] = ("images", "image_data")
     model: str = ""
     messages: list[Message] | None = None
+    images: Raw = NOTHING
+    image_data: Raw = NOTHING
 
     def body(self) -> Body:
         return Body(self.model)
@@ -73,58 +81,73 @@ class _Chat(_Said):
 
     def body(self) -> Body:
         options = self.stream_options
-        wants_usage = options is not None and bool(options.include_usage)
-        return Body(self.model, bool(self.stream), self.n or 1, wants_usage)
+        wants_usage = options is not None and options.include_usage is True
+        return Body(self.model, self.stream is True, self.n or 1, wants_usage)
 
 
 class _Completions(_Chat):
     best_of: _Count | None = None
-    prompt: Raw = _NULL
+    prompt: Raw = NOTHING
 
     def body(self) -> Body:
         sequences = max(self.n or 1, self.best_of or 1) * _prompts(self.prompt)
         return structs.replace(super().body(), sequences=sequences)
 
 
-class _Messages(_Said):
+class _CountTokens(_Said):
+    contents = ("system",)
+    system: Raw = NOTHING
+
+
+class _Messages(_CountTokens):
     stream: bool | None = None
 
     def body(self) -> Body:
-        return Body(self.model, bool(self.stream), wants_usage=True)  # these streams always tell it
+        return Body(self.model, self.stream is True, wants_usage=True)  # these streams always tell it
 
 
 class _Inputs(_Said):
     contents = ("input",)
-    input: Raw = _NULL
+    input: Raw = NOTHING
 
     def body(self) -> Body:
         return Body(self.model, sequences=_prompts(self.input))
+
+
+class _Pooling(_Inputs):
+    """`data` is what plugins of vLLM take instead of `input`, or says where they find it."""
+
+    attached = ("images", "image_data", "data")
+    data: Raw = NOTHING
 
 
 class _Pairs(_Said):
     contents = (
         "query", "queries", "documents", "items", "texts", "text_1", "text_2", "data_1", "data_2"
     )  # fmt: skip
-    query: Raw = _NULL
-    queries: Raw = _NULL
-    documents: Raw = _NULL
-    items: Raw = _NULL
-    texts: Raw = _NULL
-    text_1: Raw = _NULL
-    text_2: Raw = _NULL
-    data_1: Raw = _NULL
-    data_2: Raw = _NULL
+    query: Raw = NOTHING
+    queries: Raw = NOTHING
+    documents: Raw = NOTHING
+    items: Raw = NOTHING
+    texts: Raw = NOTHING
+    text_1: Raw = NOTHING
+    text_2: Raw = NOTHING
+    data_1: Raw = NOTHING
+    data_2: Raw = NOTHING
 
     def body(self) -> Body:
         return Body(self.model, sequences=max(_prompts(getattr(self, name)) for name in self.contents))
 
 
 _SHAPES: tuple[type[_Said], ...] = (
-    _Chat, _Completions, _Inputs, _Messages, _Said, _Pairs, _Pairs, _Inputs, _Inputs, _Said, _Said
+    _Chat, _Completions, _Inputs, _Messages, _CountTokens, _Pairs, _Pairs, _Inputs, _Pooling, _Said, _Said
 )  # fmt: skip
 """What is read for each Api, by its number."""
 _NAMELESS = frozenset({Api.RERANK, Api.SCORE, Api.CLASSIFY, Api.POOLING, Api.TOKENIZE, Api.DETOKENIZE})
 """Where some engines know no model, having only one."""
+_CONVERSATIONS = frozenset({Api.CHAT, Api.MESSAGES, Api.COUNT_TOKENS})
+"""Where there must be messages: llama.cpp answers 500 to none, which would seem to be its own fault."""
+_POOLING = Api.POOLING  # members of an enumeration take twenty times as long to look up
 _LIST = Decoder(list[Raw])
 # Lists begin with it, objects and words with something behind it, texts and numbers with something before it.
 # A bytearray compares itself with bytes where they are; no other look at the first of them is as quick.
@@ -139,9 +162,22 @@ _PAIR_BYTES = 12
 
 @cache
 def _decoders(allowed: tuple[str, ...]) -> tuple[Decoder[_Said], ...]:
-    """One for each Api; to all of them a steering field is an error unless it is allowed."""
-    closed = [(name, Never, 0) for name in STEERING_FIELDS if name not in allowed]
-    return tuple(Decoder(cast("type[_Said]", defstruct("Body", closed, bases=(shape,)))) for shape in _SHAPES)
+    """One for each Api; to all of them a steering field is an error unless it is allowed, or null."""
+    closed = _closed(name for name in STEERING_FIELDS if name not in allowed)
+    shapes = (defstruct("Body", closed, bases=(shape,), gc=False) for shape in _SHAPES)
+    return tuple(Decoder(cast("type[_Said]", shape)) for shape in shapes)
+
+
+def _closed(names: Iterable[str]) -> list[tuple[str, Any, None]]:
+    """Return fields that take nothing but null, however often they come. A dot leads into an object."""
+    fields: dict[str, list[str]] = {}
+    for name in names:
+        outer, dot, inner = name.partition(".")
+        fields.setdefault(outer, []).extend([inner] if dot else [])
+    return [
+        (name, (defstruct("Object", _closed(inner)) if inner else Never) | None, None)
+        for name, inner in fields.items()
+    ]
 
 
 class Rules(Struct, frozen=True):
@@ -180,8 +216,15 @@ def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
             if message.content >= _MORE_THAN_TEXT:
                 media.check(messages, rules.domains)
                 break
+    elif messages is None and api in _CONVERSATIONS:
+        raise Refusal(Outcome.BAD_REQUEST, MESSAGES_MISSING, param="messages")
     for name in said.contents:
-        media.check_content(name, getattr(said, name), rules.domains)
+        content = getattr(said, name)
+        if content is not NOTHING and content >= _MORE_THAN_TEXT:
+            media.check_content(name, content, rules.domains)
+    if said.images is not NOTHING or said.image_data is not NOTHING or api is _POOLING:
+        for name in said.attached:
+            media.check_data(name, getattr(said, name), rules.domains)
     return said.body()
 
 
