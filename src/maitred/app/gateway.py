@@ -38,7 +38,6 @@ from maitred.observe.findings import Findings
 from maitred.observe.logs import MoveLog
 from maitred.observe.metrics import Metrics, Slo
 from maitred.proxy.dispatch import Single
-from maitred.proxy.errand import Errand
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
@@ -75,7 +74,7 @@ class GatewayApp:
         self.config = self._at_start = config
         self.access = access
         self.models = Models()
-        self.journeys: set[Errand] = set()
+        self.journeys: set[asyncio.Task[None]] = set()
         self.sweep = Sweep(clock)
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
         self.findings = Findings()
@@ -170,18 +169,13 @@ class GatewayApp:
         self.house.update(Reset(settings))
         if self.journeys:
             log.info("draining: %d requests are still running", len(self.journeys))
-            await self._ended(until)
+            await asyncio.wait(self.journeys, timeout=drain.limit_s)
         cut = self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN)
         if cut:
             log.warning("drain limit of %g s reached: %d answers were cut", drain.limit_s, cut)
-            await self._ended(self._clock() + LAST_WORDS_S)
+            await asyncio.wait(self.journeys, timeout=LAST_WORDS_S)
         await self._sent(until)
         return cut
-
-    async def _ended(self, until: float) -> None:
-        """Wait until no request is under way, or until that instant."""
-        while self._clock() < until and self.journeys:  # noqa: ASYNC110 - it happens once in a process's life
-            await asyncio.sleep(LOOK_S)
 
     async def _sent(self, until: float) -> None:
         """Wait until what was answered has left for the clients, or until that instant."""
@@ -194,13 +188,10 @@ class GatewayApp:
         if self._listener is not None:
             self._listener.close()
         if self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN):
-            await self._ended(self._clock() + LAST_WORDS_S)
-        for task in self._tasks:
+            await asyncio.wait(self.journeys, timeout=LAST_WORDS_S)
+        for task in (*self._tasks, *self.journeys):
             task.cancel()
-        for errand in list(self.journeys):
-            errand.cancel()
-        await self._ended(self._clock() + LAST_WORDS_S)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)
         for connection in list(self.front.connections.values()):
             connection.transport.close()
         self.pool.close()

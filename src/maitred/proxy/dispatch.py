@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
@@ -55,44 +54,33 @@ class Single(Struct, frozen=True):
                 del relay  # its future names the failure, and that, by its traceback, this frame
 
     async def _connect(self, house: House, leg: Leg, *, lost: bool) -> ClientConnection:
-        connecting = house.running[leg.number] = _Connecting(house, self.pool.connect(leg.endpoint.url))
+        connecting = house.running[leg.number] = _Connecting(house)
         try:
-            connection = await connecting.task
-            if connecting.end is None:
-                return connection
-            connection.abort()
-            raise connecting.end
+            return await self.pool.connect(leg.endpoint.url)
         except ConnectFailed as failed:
             raise UpstreamFailed(leg, Failure(failed.kind, detail=failed.detail, lost=lost)) from None
         except asyncio.CancelledError:
-            connecting.abandon()
-            if connecting.end is None:
+            if connecting.refusal is None:
                 raise
-            raise connecting.end from None
+            raise connecting.refusal from None
         finally:
             del house.running[leg.number], connecting  # as above
 
 
 class _Connecting:
-    """Call of a leg whose connection is not there yet, or is and nobody knows yet. `end`: what ended it."""
+    """Call of a leg whose connection is not there yet."""
 
-    def __init__(self, house: House, connect: Coroutine[Any, Any, ClientConnection]) -> None:
-        self.task = house.loop.create_task(connect)
-        self.end: BaseException | None = None
+    def __init__(self, house: House) -> None:
+        self.refusal: Refusal | None = None
+        self._task = asyncio.current_task(house.loop)
 
     def drop(self) -> None:
-        self.end = self.end or asyncio.CancelledError()
-        self.task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def cut(self, refusal: Refusal) -> None:
-        self.end = refusal
-        self.task.cancel()
-
-    def abandon(self) -> None:
-        """Nobody wants the connection, which may just have been made."""
-        self.task.cancel()
-        if self.task.done() and not self.task.cancelled() and self.task.exception() is None:
-            self.task.result().abort()
+        self.refusal = refusal
+        self.drop()
 
 
 def upstream_head(order: Order, host: bytes) -> bytes:

@@ -13,7 +13,7 @@ from maitred.net import cors
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.server import ServerConnection
 from maitred.net.target import ANY
-from maitred.proxy.journey import Service, begin
+from maitred.proxy.journey import Service, journey
 from maitred.wire import errors
 from maitred.wire import models as wire_models
 
@@ -78,7 +78,7 @@ class Front:
         if head.method == "POST":  # only the APIs' paths take it
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
-            begin(self.service, exchange, request_id)
+            self._house.loop.create_task(journey(self.service, exchange, request_id))
         elif head.method == "OPTIONS":  # only a preflight gets here
             lines = cors.permission(METHODS.get(head.path, READ), head.fields)
             self._tell(exchange, 204, lines, b"")

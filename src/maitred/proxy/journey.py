@@ -21,7 +21,6 @@ from maitred.door.inflate import packed
 from maitred.door.read import APIS, read
 from maitred.proxy.answer import UpstreamFailed, refusal_of
 from maitred.proxy.dispatch import Dispatch
-from maitred.proxy.errand import Errand
 from maitred.proxy.exchange import Exchange
 from maitred.wire.requests import Rules
 
@@ -36,19 +35,16 @@ class Service(Struct, frozen=True):
     dispatch: Dispatch
     inflate: Callable[[bytes], Awaitable[bytes]]
     rules: Rules
-    journeys: set[Errand]
-
-
-def begin(service: Service, exchange: Exchange, request_id: str) -> None:
-    """Set a request on its way; it is given up when nobody wants its answer any more."""
-    errand = Errand(journey(service, exchange, request_id), service.journeys)
-    exchange.watch(errand.cancel)
-    errand.go()
+    journeys: set[asyncio.Task[None]]
 
 
 async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
     """Read the request, let it in, wait for its seat, have it answered; once more where that may help."""
     house, api = service.house, APIS[exchange.head.path]
+    task = asyncio.current_task(house.loop)
+    assert task is not None  # noqa: S101 - a coroutine that runs has a task
+    service.journeys.add(task)
+    exchange.watch(task.cancel)
     ticket: Ticket | None = None
     usage: Usage | None = None
     outcome, model = Outcome.FAILED_INTERNAL, ""
@@ -80,3 +76,4 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         house.finish(ticket, outcome, usage)
     else:
         house.at_door(AtDoor(house.clock(), request_id, outcome, api, model))
+    service.journeys.discard(task)

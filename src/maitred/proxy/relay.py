@@ -21,7 +21,6 @@ from maitred.door.house import House
 from maitred.door.read import Order
 from maitred.net.client import AnswerHead, ClientConnection
 from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head, in_clients_shape
-from maitred.proxy.errand import Word
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of
@@ -90,7 +89,7 @@ class Relay:
         self._head: AnswerHead
         self._judge: Judge
         self._undo: Undo | None = None
-        self.over: Word[Answered] = Word()
+        self.over: asyncio.Future[Answered] = house.loop.create_future()
 
     # -- Reader: what the engine does -------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class Relay:
             self._break_off(refusal.outcome, refusal.message)
             self._leave()
         self._close()
-        if not self.over.done:
+        if not self.over.done():
             self.over.set_exception(refusal)
 
     # -- holding ----------------------------------------------------------------------------------
@@ -306,7 +305,7 @@ class Relay:
     def _finish(self, failure: Failure | None, usage: Usage | None) -> None:
         begun, over = self._stage is STREAMING, self.over
         self._close()
-        if over.done:  # cancelled a moment ago: the client left
+        if over.done():  # cancelled a moment ago: the client left
             pass
         elif failure is not None:
             over.set_exception(UpstreamFailed(self._leg, structs.replace(failure, final=begun), usage))
@@ -335,7 +334,7 @@ class Relay:
 
     def _give_up(self, bug: Exception) -> None:
         self._close()
-        if not self.over.done:
+        if not self.over.done():
             self.over.set_exception(bug)
 
     def _close(self) -> None:
