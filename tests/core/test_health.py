@@ -560,3 +560,19 @@ def test_many_lanes_are_served_in_the_order_of_their_first() -> None:
     for ticket in first:
         house.finish(ticket)
     assert house.seated() == rest[:2]
+
+
+def test_what_fails_at_an_endpoint_that_is_gone_is_nobodys_trouble() -> None:
+    house = Hall(Settings(health=HealthSettings(failures_max=1)))
+    house.open(p="a")
+    leg = house.seat()
+    house.address()
+    house.gateway.leave(leg, None, house.now)
+    other = house.gateway.table.by_name
+    assert other == {}
+    house.open(p="a")
+    legs = [house.seat(), house.seat()]
+    house.address()
+    house.fail(legs[0])
+    house.fail(legs[1])
+    assert house.gateway.table.by_name == {}

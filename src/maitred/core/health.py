@@ -211,4 +211,5 @@ class Health:
         return bool(others) and adapters.issuperset(endpoint.facts.adapters)
 
     def _others(self, endpoint: Endpoint) -> list[Endpoint]:
-        return [e for e in self._table.by_pool[endpoint.pool] if e.state is READY and e is not endpoint]
+        pool = self._table.by_pool.get(endpoint.pool, ())
+        return [e for e in pool if e.state is READY and e is not endpoint]
