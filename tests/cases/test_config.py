@@ -126,7 +126,7 @@ class TestReloading:
             states, version = place.states, place.app.house.gateway.settings.version
             files.path.write_text(broken)
             await desk.reload_quietly()
-            (finding,) = place.app.findings.current()
+            (finding,) = place.findings
             assert finding.kind == "reload_failed"
             assert (place.states, place.app.house.gateway.settings.version) == (states, version)
             assert (await place.ask()).body == JSON
@@ -135,7 +135,7 @@ class TestReloading:
                 assert b'maitred_reloads_total{result="failed"} 1.0' in metrics
             files.path.write_text(files.b)
             await desk.reload_quietly()
-            assert place.app.findings.current() == []
+            assert place.findings == []
             await place.until(lambda: len(place.states) == 1)
             assert place.app.metrics.reloads == {"ok": 1, "failed": 1}
 
@@ -192,7 +192,7 @@ class TestReloading:
             desk = Desk(place.app, files.load)
             files.path.write_text(files.a.replace("127.0.0.1:0", "127.0.0.1:1") + "log: {format: json}\n")
             assert await desk.reload() == ["listen.data", "log.format"]
-            assert {(finding.kind, finding.where) for finding in place.app.findings.current()} == {
+            assert {(finding.kind, finding.where) for finding in place.findings} == {
                 ("restart_needed", "listen.data"),
                 ("restart_needed", "log.format"),
             }

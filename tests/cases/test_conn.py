@@ -255,9 +255,7 @@ class TestAddressesThatMove:
             assert (await place.ask()).body == (await place.ask()).body == JSON
             old.models = [card("other")]
             await old.open(port)
-            await place.until(
-                lambda: "wrong_model" in {finding.kind for finding in place.app.findings.current()}
-            )
+            await place.until(lambda: "wrong_model" in {finding.kind for finding in place.findings})
             before = len(old.script.asked)
             for _ in range(4):
                 assert (await place.ask()).body == JSON

@@ -306,5 +306,5 @@ async def test_nor_when_engines_die_of_it(
         assert (refused.status, refused.outcome) == (500, "quarantined")
         assert refused.value(b"x-should-retry") == b"false"
         check("a refusal", refused.body)
-        await place.until(lambda: "query_of_death" in {one.kind for one in place.app.findings.current()})
+        await place.until(lambda: "query_of_death" in {one.kind for one in place.findings})
         check("what it tells of itself", (await told(place, caplog, file)).encode())

@@ -72,10 +72,10 @@ class TestGhosts:
                     busy.leave()
             await busy.heard(b"Hello")
             file.unlink()  # the watch is down: what is known stays in force
-            await place.until(lambda: [f.kind for f in place.app.findings.current()] == ["endpoints_file"])
+            await place.until(lambda: [f.kind for f in place.findings] == ["endpoints_file"])
             assert place.states == [READY, READY]
             write(file, stays.url)  # and the removal happened meanwhile
-            await place.until(lambda: not place.app.findings.current())
+            await place.until(lambda: not place.findings)
             asked = len(goes.script.asked)
             for _ in range(4):
                 assert (await place.ask(WHOLE)).body == JSON
@@ -94,13 +94,13 @@ class TestGhosts:
         async with opened([Engine(), Engine()], config=watched(file)) as place:
             one, two = sorted(place.urls)
             write(file, one, news)
-            await place.until(lambda: [f.kind for f in place.app.findings.current()] == ["endpoints_file"])
-            assert str(file) in place.app.findings.current()[0].what
+            await place.until(lambda: [f.kind for f in place.findings] == ["endpoints_file"])
+            assert str(file) in place.findings[0].what
             assert place.urls == {one, two}
             assert (await place.ask()).body == JSON
             write(file, two)
             await place.until(lambda: place.urls == {two})
-            assert place.app.findings.current() == []
+            assert place.findings == []
 
     @on_sockets
     async def test_a_probe_that_hangs_holds_nobody_up(self, tmp_path: Path) -> None:

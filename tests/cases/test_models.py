@@ -159,7 +159,7 @@ class TestTheUnion:
                 assert (await place.ask(post(CHAT, chat(model="base")))).status == 200
             assert (len(right.script.asked), len(wrong.script.asked)) == (4, 0)
             assert await listed(place) == ["base", "default"]
-            await place.until(lambda: [f.kind for f in place.app.findings.current()] == ["wrong_model"])
+            await place.until(lambda: [f.kind for f in place.findings] == ["wrong_model"])
             wrong.models = [card("base")]
             await place.ready(2)
-            await place.until(lambda: not place.app.findings.current())
+            await place.until(lambda: not place.findings)

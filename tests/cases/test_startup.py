@@ -34,7 +34,7 @@ async def waits(place: Place, kind: str) -> None:
     assert (refused.status, refused.outcome) == (503, "no_endpoint")
     assert refused.value(b"x-should-retry") == b"true"
     assert int(refused.value(b"retry-after")) >= 1
-    await place.until(lambda: kind in {finding.kind for finding in place.app.findings.current()})
+    await place.until(lambda: kind in {finding.kind for finding in place.findings})
     async with admin_port(place) as ask:
         findings = (await ask("/admin/v1/findings")).json
         assert [finding["kind"] for finding in findings] == [kind]
@@ -49,7 +49,7 @@ async def serves(place: Place) -> None:
     await place.ready()
     assert (await place.ask(get("/readyz"))).status == 200
     assert (await place.ask()).body == JSON
-    await place.until(lambda: not place.app.findings.current())
+    await place.until(lambda: not place.findings)
 
 
 class TestWhatIsNotThereYet:
