@@ -393,7 +393,7 @@ def test_what_metrics_say_is_kept_with_its_time() -> None:
     assert house.endpoint("p/b:1").load is None
 
 
-# -- what a hostile reader found -------------------------------------------------------------------
+# -- at the edges -----------------------------------------------------------------------------------
 
 
 def loaded(house: Hall, name: str, *adapters: str) -> None:
