@@ -576,3 +576,28 @@ def test_what_fails_at_an_endpoint_that_is_gone_is_nobodys_trouble() -> None:
     house.fail(legs[0])
     house.fail(legs[1])
     assert house.gateway.table.by_name == {}
+
+
+def test_a_broken_request_repeated_everywhere_takes_back_no_more_than_it_gave() -> None:
+    house = hall(attempts=2)
+    fail_at(house, "p/a:1", fingerprint=1)
+    fail_at(house, "p/a:1", fingerprint=2)
+    for _ in range(4):
+        ticket = enter(house, 9)
+        house.release()
+        house.fail(ticket.legs[0], FailureKind.STATUS_5XX)
+        house.release()
+        house.fail(ticket.legs[0], FailureKind.STATUS_5XX)
+        house.finish(ticket, Outcome.FAILED_UPSTREAM)
+    assert house.endpoint("p/a:1").failures == 2
+
+
+def test_who_falls_on_its_slow_start_and_returns_alone_has_its_full_share() -> None:
+    house = returned(cap=10)
+    for name in ("p/a:1", "p/b:1"):
+        house.probe(name, ok=False)
+    house.probe("p/a:1")
+    house.now += 1
+    enter(house)
+    house.release()
+    assert house.endpoint("p/a:1").share == 1.0

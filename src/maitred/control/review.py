@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from maitred.core.endpoints import EndpointTable
 from maitred.core.words import Endpoint
+from maitred.engines.facts import PREFIX_CACHING_ON
 
 KINDS = ("prefix_caching_off", "context_differs")
 """The kinds of finding this review knows, and so can settle."""
@@ -20,18 +21,9 @@ def review(table: EndpointTable) -> Iterator[tuple[str, str, str, str]]:
                     "prefix_caching_off",
                     endpoint.name,
                     "prefix caching is off",
-                    _REMEDY[endpoint.facts.engine],
+                    PREFIX_CACHING_ON[endpoint.facts.engine],
                 )
         yield from _contexts(pool, endpoints)
-
-
-_REMEDY = {
-    "vllm": "restart it without --no-enable-prefix-caching",
-    "sglang": "restart it without --disable-radix-cache",
-    "llamacpp": "restart it without --no-cache-prompt",
-    "trtllm": "set enable_block_reuse in its kv_cache_config",
-    "": "switch it on",
-}
 
 
 def _contexts(pool: str, endpoints: Sequence[Endpoint]) -> Iterator[tuple[str, str, str, str]]:

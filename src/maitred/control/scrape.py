@@ -12,7 +12,7 @@ from random import Random
 
 from maitred.core.endpoints import CLOCK_S, EndpointTable
 from maitred.core.words import Endpoint, EndpointState, Observed
-from maitred.engines.metrics import METRICS_PATH, read_load, read_start
+from maitred.engines.metrics import METRICS_ON, METRICS_PATH, read_load, read_start
 from maitred.net.fetch import fetch
 from maitred.net.pool import ConnectFailed, Pool
 from maitred.observe.findings import Findings
@@ -29,14 +29,6 @@ Target = tuple[str, str]
 """What is watched: an address, and the kind of engine there."""
 
 _SCRAPED = (EndpointState.READY, EndpointState.EJECTED)
-
-_DO = {
-    "vllm": "start vLLM without --disable-log-stats",
-    "sglang": "start SGLang with --enable-metrics",
-    "llamacpp": "start llama.cpp's server with --metrics",
-    "trtllm": "set return_perf_metrics and enable_iter_perf_stats in the configuration of trtllm-serve",
-    "": "see what it answers there",
-}
 
 
 class Scraper:
@@ -144,5 +136,5 @@ class Scraper:
         url, engine = target
         ready = any(endpoint.state is EndpointState.READY for endpoint in self._at[target])
         if failures >= STALE_AFTER and ready:
-            do = "see why it does not answer" if isinstance(error, ConnectFailed) else _DO[engine]
+            do = "see why it does not answer" if isinstance(error, ConnectFailed) else METRICS_ON[engine]
             self._findings.tell("metrics_stale", url, f"its metrics cannot be read ({error})", do)

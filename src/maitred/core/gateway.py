@@ -375,6 +375,7 @@ class Gateway:
 
     def _forget_pools(self, listed: Mapping[str, object]) -> None:
         """Drop the queues of pools that are no more, and have `release` stop those who wait there."""
+        self._closed.clear()
         for pool, queue in list(self._queues.items()):
             if pool in listed:
                 continue

@@ -2,8 +2,8 @@
 
 An endpoint is ejected after failures in a row that are its own fault, counted once for each request, so that
 one broken request repeated does not look like a broken engine, and not at all where another engine gave the
-same answer (some answer 500 to a client's mistake); the last of a pool stays. One that returns
-takes its share back slowly, because its caches are cold and it may fall again.
+same answer (some answer 500 to a client's mistake); the last of a pool stays. One that returns takes its
+share back slowly, because its caches are cold and it may fall again.
 
 A request that was in flight at two deaths is kept out for a while: the third engine would die of it too.
 One that is answered in between has not killed anybody.
@@ -56,6 +56,7 @@ def forgive(endpoint: Endpoint, request: Request) -> None:
     """Take back the last failure, if it was this request's: it fails elsewhere just the same."""
     if endpoint.failures and endpoint.failed_by == request.fingerprint:
         endpoint.failures -= 1
+        endpoint.failed_by = 0  # once taken back it counts anew
 
 
 def absolve(endpoint: Endpoint) -> None:
@@ -80,20 +81,24 @@ class SlowStart:
         self._ramping[endpoint.name] = endpoint
         self.next_at = now
 
+    def end(self, endpoint: Endpoint) -> None:
+        """It has its full share."""
+        endpoint.share = 1.0
+        self._ramping.pop(endpoint.name, None)
+
     def grow(self, now: float, settings: HealthSettings) -> None:
         """Give everybody the share of now."""
-        for name, endpoint in list(self._ramping.items()):
+        for endpoint in list(self._ramping.values()):
             grown_s = now - endpoint.ready_at
             if grown_s >= settings.slow_start_s:
-                endpoint.share = 1.0
-                del self._ramping[name]
+                self.end(endpoint)
             else:
                 endpoint.share = FIRST_SHARE + (1 - FIRST_SHARE) * grown_s / settings.slow_start_s
         self.next_at = now + settings.slow_start_s / RAMP_STEPS if self._ramping else None
 
 
 class Suspect(Struct):
-    """A request seen at deaths. `models` and `endpoints` are for people; `until`: kept out until then."""
+    """A request seen at deaths. `pool` and `endpoints` are for people; `until`: kept out until then."""
 
     deaths: int
     seen_at: float
@@ -199,7 +204,7 @@ class Health:
             endpoint.ejections += 1
         elif before is EJECTED and endpoint.state is READY:
             endpoint.failures = endpoint.failed_by = 0
-            endpoint.share = 1.0
+            self.slow.end(endpoint)
             # Slowly where others have its work meanwhile; else nobody would be served for it.
             if any(other.share >= 1 for other in self._others(endpoint)):
                 self.slow.begin(endpoint, now)

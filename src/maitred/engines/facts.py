@@ -24,6 +24,15 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 }
 """Paths at which each kind of engine answers GET with a JSON object of facts."""
 
+PREFIX_CACHING_ON = {
+    "vllm": "restart it without --no-enable-prefix-caching",
+    "sglang": "restart it without --disable-radix-cache",
+    "llamacpp": "restart it without --no-cache-prompt",
+    "trtllm": "set enable_block_reuse in its kv_cache_config",
+    "": "switch it on",
+}
+"""How each kind of engine is made to keep prefixes."""
+
 VERSION_CHARS_MAX = 64
 
 

@@ -17,6 +17,15 @@ from maitred.core.words import Load
 COUNT_MAX = 2.0**53
 """No figure of an engine is larger; above it floats are not whole numbers any more either."""
 
+METRICS_ON = {
+    "vllm": "start vLLM without --disable-log-stats",
+    "sglang": "start SGLang with --enable-metrics",
+    "llamacpp": "start llama.cpp's server with --metrics",
+    "trtllm": "set return_perf_metrics and enable_iter_perf_stats in the configuration of trtllm-serve",
+    "": "see what it answers there",
+}
+"""How each kind of engine is made to tell its metrics."""
+
 METRICS_PATH = {
     "vllm": "/metrics",
     "sglang": "/metrics",
