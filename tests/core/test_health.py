@@ -580,16 +580,16 @@ def test_what_fails_at_an_endpoint_that_is_gone_is_nobodys_trouble() -> None:
 
 def test_a_broken_request_repeated_everywhere_takes_back_no_more_than_it_gave() -> None:
     house = hall(attempts=2)
-    fail_at(house, "p/a:1", fingerprint=1)
-    fail_at(house, "p/a:1", fingerprint=2)
-    for _ in range(4):
+    for name in ("p/a:1", "p/b:1"):
+        fail_at(house, name, fingerprint=1)
+    for _ in range(6):
         ticket = enter(house, 9)
         house.release()
         house.fail(ticket.legs[0], FailureKind.STATUS_5XX)
         house.release()
         house.fail(ticket.legs[0], FailureKind.STATUS_5XX)
         house.finish(ticket, Outcome.FAILED_UPSTREAM)
-    assert house.endpoint("p/a:1").failures == 2
+    assert [endpoint.failures for endpoint in house.gateway.table.by_name.values()] == [1, 1]
 
 
 def test_who_falls_on_its_slow_start_and_returns_alone_has_its_full_share() -> None:
