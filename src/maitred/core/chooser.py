@@ -40,12 +40,12 @@ def has_room(endpoints: Iterable[Endpoint], cap: int) -> bool:
     return any(endpoint.state is READY and endpoint.running < cap for endpoint in endpoints)
 
 
-def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> int:
-    """How many are ready, for this adapter."""
-    count = 0
-    for endpoint in endpoints:
-        count += endpoint.state is READY and (not adapter or adapter in endpoint.facts.adapters)
-    return count
+def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> bool:
+    """Whether any is ready, for this adapter."""
+    for endpoint in endpoints:  # no `any`: asked for every request, and the first is ready nearly always
+        if endpoint.state is READY and (not adapter or adapter in endpoint.facts.adapters):
+            return True
+    return False
 
 
 def awaited(endpoints: Iterable[Endpoint]) -> bool:

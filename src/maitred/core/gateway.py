@@ -46,8 +46,12 @@ from maitred.core.words import (
     Usage,
 )
 
-READY = EndpointState.READY
-SERVED = (Outcome.COMPLETED, Outcome.ENGINE_REFUSED)
+# Looked up here once: members of an enum cost five times what a name of the module does.
+READY, DRAINING = EndpointState.READY, EndpointState.DRAINING
+QUEUED, DISPATCHED, ENDED = Phase
+SEATED, SENT, ANSWERED, OVER = LegPhase
+COMPLETED = Outcome.COMPLETED
+SERVED = (COMPLETED, Outcome.ENGINE_REFUSED)
 MANY = 8
 """Where more wait than this, it is seen whether there is room at all before each lane is asked about."""
 RECENT = 0.1
@@ -125,9 +129,9 @@ class Gateway:
 
     def sent(self, leg: Leg, now: float, endpoint: str | None = None) -> None:
         """The request's bytes left for the leg's endpoint; `endpoint` corrects where they really went."""
-        if leg.phase is not LegPhase.SEATED:
+        if leg.phase is not SEATED:
             return
-        leg.phase, leg.sent_at = LegPhase.SENT, now
+        leg.phase, leg.sent_at = SENT, now
         if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
             real.running += 1
             self._vacate(leg.endpoint, now)
@@ -135,13 +139,13 @@ class Gateway:
 
     def answered(self, leg: Leg, now: float) -> None:
         """First content of this leg: from here on no other endpoint may answer, so its rivals are dropped."""
-        if leg.phase in (LegPhase.OVER, LegPhase.ANSWERED):
+        if leg.phase in (OVER, ANSWERED):
             return
-        leg.phase, leg.answered_at = LegPhase.ANSWERED, now
+        leg.phase, leg.answered_at = ANSWERED, now
         if leg.ticket.request.stream:
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
-            if rival is not leg and rival.phase is not LegPhase.OVER:
+            if rival is not leg and rival.phase is not OVER:
                 self._free(rival, now)
                 self.outbox.append(Drop(rival))
 
@@ -157,9 +161,9 @@ class Gateway:
 
     def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
-        if leg.phase is LegPhase.OVER:
+        if leg.phase is OVER:
             return False
-        delivered = leg.phase is LegPhase.ANSWERED or failure.final
+        delivered = leg.phase is ANSWERED or failure.final
         ticket = leg.ticket
         self._free(leg, now)
         if failure.kind.blames and leg.incarnation == leg.endpoint.incarnation:
@@ -171,12 +175,12 @@ class Gateway:
         self._emit(LegFailed(now, leg, failure, again))
         if again:
             for partner in ticket.legs:
-                if partner.phase is not LegPhase.OVER:
+                if partner.phase is not OVER:
                     self._free(partner, now)
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.lane += (leg.endpoint.name,)
-            ticket.phase = Phase.QUEUED
+            ticket.phase = QUEUED
             self._queue(ticket.request.pool).push(ticket)
             self.waiting += 1
         return again
@@ -295,7 +299,7 @@ class Gateway:
         endpoint.turn = self._turn
         ticket.attempts += 1
         leg = Leg(self._turn, ticket, endpoint, endpoint.incarnation, ticket.attempts, now)
-        ticket.phase = Phase.DISPATCHED
+        ticket.phase = DISPATCHED
         ticket.legs = [leg]
         return Go(ticket, ticket.legs)
 
@@ -314,21 +318,21 @@ class Gateway:
 
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
         pool = ticket.request.pool
-        if ticket.phase is Phase.QUEUED:
+        if ticket.phase is QUEUED:
             self._queues[pool].remove(ticket)
             self.waiting -= 1
         if usage is None and any(leg.output_tokens for leg in ticket.legs):
             # Cut or left on the way: what was generated counts all the same.
             usage = Usage(output_tokens=sum(leg.output_tokens for leg in ticket.legs), exact=False)
         for leg in ticket.legs:
-            if leg.phase is not LegPhase.OVER:
+            if leg.phase is not OVER:
                 self._free(leg, now)
                 if outcome in SERVED:
                     self._health.served(leg.endpoint, ticket.request)
-                if outcome is Outcome.COMPLETED:
+                if outcome is COMPLETED:
                     mean_s = self._service_s.get(pool, now - leg.seated_at)
                     self._service_s[pool] = mean_s + RECENT * (now - leg.seated_at - mean_s)
-        ticket.phase, ticket.outcome = Phase.ENDED, outcome
+        ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
 
@@ -341,14 +345,14 @@ class Gateway:
         return may_hope(self._endpoints(ticket.request.pool), ticket, leg.endpoint.name)
 
     def _free(self, leg: Leg, now: float) -> None:
-        if leg.phase is LegPhase.OVER:
+        if leg.phase is OVER:
             return
-        leg.phase = LegPhase.OVER
+        leg.phase = OVER
         self._vacate(leg.endpoint, now)
 
     def _vacate(self, endpoint: Endpoint, now: float) -> None:
         endpoint.running -= 1
-        if endpoint.state is EndpointState.DRAINING and not endpoint.running and not endpoint.held:
+        if endpoint.state is DRAINING and not endpoint.running and not endpoint.held:
             self._move(endpoint, Sign.EMPTY, "", now)
 
     def _move(self, endpoint: Endpoint, sign: Sign, why: str, now: float) -> None:

@@ -129,7 +129,7 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, parts: Sequence[bytes | memoryview], reader: Reader) -> None:
         """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
-        if self.closing:
+        if self._transport.is_closing():
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader

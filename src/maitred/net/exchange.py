@@ -34,7 +34,10 @@ def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 class RequestHead(Struct):
-    """The head of a request. `fields`: headers by name in lower case. `length` None: the body is chunked."""
+    """The head of a request. `length` None: the body is chunked.
+
+    `fields`: headers by name in lower case, without content-length; several heads may share them.
+    """
 
     method: str
     path: str

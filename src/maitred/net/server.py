@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net.exchange import HttpExchange, Keeper, RequestHead
+from maitred.net.repeats import Repeats
 from maitred.net.sweep import NEVER, Sweep
 from maitred.net.target import is_host, path_of
 
@@ -71,8 +72,8 @@ class ServerConnection(asyncio.Protocol):
     __slots__ = (
         "_advancing", "_alone", "_barren", "_bodies", "_broken", "_chunked_body", "_current", "_cut_short",
         "_expects", "_fed", "_fields", "_head", "_head_at", "_head_bytes", "_head_over", "_limits",
-        "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal", "_repeated", "_site",
-        "_sweep", "_unsent", "_url", "client", "deadline", "transport",
+        "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal", "_repeated", "_repeats",
+        "_site", "_sweep", "_unsent", "_url", "client", "deadline", "transport",
     )  # fmt: skip
 
     def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits) -> None:
@@ -80,6 +81,7 @@ class ServerConnection(asyncio.Protocol):
         self._sweep = sweep
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
+        self._repeats = Repeats()
         self._pending: list[HttpExchange] = []  # short, and nearly always empty
         self._current: HttpExchange | None = None
         self._broken: Refusal | None = None
@@ -133,6 +135,10 @@ class ServerConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         if self._lingering or self._broken is not None:
             return
+        fresh = not self._head_bytes and not self._pending
+        if fresh and (request := self._repeats.read(data)) is not None and self._take(*request):
+            self._advance()
+            return
         self._fed = len(data)
         self._alone = True
         if self._head_bytes:
@@ -142,6 +148,8 @@ class ServerConnection(asyncio.Protocol):
         self._parse(data)
         if (self._barren if self._head_over else self._head_bytes) > self._limits.head_bytes_max:
             self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
+        if fresh and len(self._pending) == 1:
+            self._repeats.learn(data, self._pending[0].head)
         self._advance()
 
     def eof_received(self) -> None:
@@ -266,6 +274,17 @@ class ServerConnection(asyncio.Protocol):
 
     # -- parsing ----------------------------------------------------------------------------------
 
+    def _take(self, head: RequestHead, body: bytes) -> bool:
+        """Let in a request whose head was known; False: it needs the parser, to be refused."""
+        if len(body) > self._limits.body_bytes_max:
+            return False
+        try:
+            self._site.check(head)
+        except Refusal:
+            return False
+        self._pending.append(HttpExchange(self, self._site, head, body))
+        return True
+
     def _parse(self, data: bytes) -> None:
         while True:
             try:
@@ -371,7 +390,7 @@ class ServerConnection(asyncio.Protocol):
             path_of(self._url, method),
             fields,
             parser.get_http_version() == "1.1",
-            None if b"transfer-encoding" in fields else int(fields.get(b"content-length", 0)),
+            None if b"transfer-encoding" in fields else int(fields.pop(b"content-length", 0)),
         )
 
     def _check_head(self, head: RequestHead) -> None:

@@ -29,6 +29,7 @@ from maitred.core.events import (
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState
 
+COMPLETED = Outcome.COMPLETED
 MODELS_MAX = 256
 ENDPOINTS_MAX = 1024
 OTHER = "other"
@@ -197,7 +198,7 @@ class Metrics:
             if leg.answered_at and request.stream and request.sequences == 1 and usage.output_tokens > 1:
                 tpot_s = (event.at - leg.answered_at) / (usage.output_tokens - 1)
                 series.tpot.observe(tpot_s)
-        if event.outcome is Outcome.COMPLETED:
+        if event.outcome is COMPLETED:
             series.whole.observe(event.at - ticket.arrival)
             slo = self.slos.get(request.model)
             if slo is not None:

@@ -95,9 +95,7 @@ def answer_lines(head: AnswerHead, request: Request, *, streamed: bool) -> bytes
     for name, value in head.headers:
         if name == b"connection" and value.lower() not in NAMES_NOTHING:
             hidden = hidden | {named.strip().lower() for named in value.split(b",")}
-    for header in head.headers:
-        if header[0] not in hidden:
-            lines += b"%b: %b\r\n" % header
+    lines += b"".join([b"%b: %b\r\n" % header for header in head.headers if header[0] not in hidden])
     return lines + errors.id_lines(request.api, request.id)
 
 

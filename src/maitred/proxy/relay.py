@@ -47,6 +47,7 @@ class _Stage(IntEnum):
 
 
 HOLDING, STREAMING, OVER = _Stage
+COMPLETED, ENGINE_REFUSED = Outcome.COMPLETED, Outcome.ENGINE_REFUSED
 
 
 class Relay:
@@ -310,8 +311,7 @@ class Relay:
         elif failure is not None:
             over.set_exception(UpstreamFailed(self._leg, structs.replace(failure, final=begun), usage))
         else:
-            refused = self._head.status != 200
-            over.set_result(Answered(Outcome.ENGINE_REFUSED if refused else Outcome.COMPLETED, usage))
+            over.set_result(Answered(COMPLETED if self._head.status == 200 else ENGINE_REFUSED, usage))
 
     def _fail(self, failure: Failure) -> None:
         """The engine's answer will not come, or no further."""
