@@ -279,7 +279,7 @@ def test_only_single_values_outside_models_have_environment_names() -> None:
     assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
     assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
     assert not names.keys() & {"MAITRED_HTTP_CORS", "MAITRED_ADMIN_HOSTS", "MAITRED_ADMIN_URL"}
-    assert len(names) == 34
+    assert len(names) == 36
 
 
 def test_the_variable_of_a_secret_is_its_place(load_text: Load) -> None:

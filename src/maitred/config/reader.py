@@ -26,7 +26,10 @@ class Reader:
         self.errors = errors
 
     def section(self, section: type[S], raw: Raw) -> S | None:
-        """A mapping with the keys of `section`; what is absent or empty keeps its default."""
+        """A mapping with the keys of `section`; what is absent or empty keeps its default.
+
+        What is wrong between its values, the section says itself: by a ValueError when it is made.
+        """
         fields = {field.setting.key: field for field in fields_of(section)}
         written = {} if raw.value is None else raw.value
         if not isinstance(written, dict):
@@ -44,7 +47,11 @@ class Reader:
             if field.required and not raw.at(key):
                 self.wrong(raw, f"{key} is missing; write {key}: {_example(field.setting)}")
         required = {field.name for field in fields.values() if field.required}
-        return section(**values) if required <= values.keys() else None
+        try:
+            return section(**values) if required <= values.keys() else None
+        except ValueError as error:
+            self.wrong(raw, str(error))
+            return None
 
     def value(self, shape: Shape, raw: Raw) -> Any:
         """A value of whatever shape."""
@@ -88,7 +95,9 @@ class Reader:
     def form(self, forms: Forms, raw: Raw) -> Any:
         """The first shape that fits what is written."""
         for shape in forms.shapes:
-            if isinstance(shape, Listed):
+            if isinstance(shape, Kind):
+                fits = isinstance(raw.value, str)
+            elif isinstance(shape, Listed):
                 fits = isinstance(raw.value, list)
             else:
                 fits = raw.at(fields_of(shape)[0].setting.key) is not None

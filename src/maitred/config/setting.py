@@ -18,18 +18,18 @@ from maitred.config.kinds import Kind
 class Listed(Struct, frozen=True):
     """A list of at least `length_min` values. `distinct`: they are URLs, and no place may be there twice."""
 
-    item: Kind | type[Struct]
+    item: Kind | Forms | type[Struct]
     length_min: int = 0
     distinct: bool = False
 
 
 class Forms(Struct, frozen=True):
-    """A value that can be written in several shapes: a list, or sections known by their first key.
+    """A value that can be written in several shapes: one value, a list, or sections known by their first key.
 
     `words` say what to write, for errors.
     """
 
-    shapes: tuple[Listed | type[Struct], ...]
+    shapes: tuple[Kind | Listed | type[Struct], ...]
     words: str
 
 
@@ -73,7 +73,7 @@ def leaves(section: type[Struct], at: str = "") -> Iterator[tuple[str, Field]]:
     """Every setting that holds a value, by its path: `listen.data`, `models[].queue.wait`."""
     for field in fields_of(section):
         kind, path = field.setting.kind, at + field.setting.key
-        if isinstance(kind, Listed) and not isinstance(kind.item, Kind):
+        if isinstance(kind, Listed) and isinstance(kind.item, type):
             yield from leaves(kind.item, f"{path}[].")
         elif isinstance(kind, Kind | Listed | Forms):
             yield path, field

@@ -31,6 +31,8 @@ from maitred.config.kinds import (
 )
 from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Forms, Listed, Setting
+from maitred.config.simulate import Simulate
+from maitred.core.chooser import ROUTING
 from maitred.core.words import HealthSettings, PoolSettings, Settings
 
 QUEUE_PER_PLACE = 8
@@ -170,6 +172,12 @@ class Model(Struct, frozen=True):
     ]
     aliases: Annotated[tuple[str, ...], Setting("aliases", Listed(TEXT), "Other names clients may say.")] = ()
     served_as: Annotated[str, Setting("served_as", TEXT, "The name the engines know it by.", "`name`")] = ""
+    routing: Annotated[
+        str,
+        Setting(
+            "routing", choice(*ROUTING), "How the endpoint of a request is chosen among those with room."
+        ),
+    ] = _POOL.routing
     cap: Annotated[int, Setting("cap", NUMBER, "Most requests running at one endpoint at once.")] = _POOL.cap
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
@@ -394,6 +402,7 @@ class Config(Struct, frozen=True):
     scrape: Annotated[Scrape, Setting("scrape", Scrape)] = Scrape()
     drain: Annotated[Drain, Setting("drain", Drain)] = Drain()
     log: Annotated[Log, Setting("log", Log)] = Log()
+    simulate: Annotated[Simulate, Setting("simulate", Simulate)] = Simulate()
     journal: Annotated[Journal | None, Setting("journal", Journal, derived="off")] = None
 
     def core_settings(self) -> Settings:
@@ -404,6 +413,7 @@ class Config(Struct, frozen=True):
                 queue_requests_max=model.queue.requests_max,
                 queue_bytes_max=model.queue.bytes_max,
                 queue_wait_s=model.queue.wait_s,
+                routing=model.routing,
             )
             for model in self.models
         }

@@ -193,7 +193,7 @@ class Discovery:
                 wait_s = min(BACKOFF_S_MAX, PERIOD_S * 2 ** max(0, endpoint.ejections - 1))
                 if past_s >= wait_s - PERIOD_S / 2:
                     due[url] = True
-            elif endpoint.state is READY and past_s >= REFRESH_S:
+            elif endpoint.state is READY and past_s >= REFRESH_S - PERIOD_S / 2:
                 due[url] = due.get(url, False) or self._owes(url)
         return [(url, generate and self._config.health.generate) for url, generate in due.items()]
 

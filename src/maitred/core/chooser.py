@@ -1,12 +1,15 @@
-"""Which endpoint gets the next leg: the least loaded one that has room. And whether there is hope of one."""
+"""Which endpoint gets the next leg, by the policy of its pool. And whether there is room or hope of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from maitred.core.words import Endpoint, EndpointState, Ticket
 
 READY = EndpointState.READY
+
+Choose = Callable[[Iterable[Endpoint], Ticket, int], Endpoint | None]
+"""A policy: of these endpoints, each with at most so many legs, the one for this ticket; None has room."""
 
 
 def least_loaded(endpoints: Iterable[Endpoint], ticket: Ticket, cap: int) -> Endpoint | None:
@@ -33,6 +36,16 @@ def least_loaded(endpoints: Iterable[Endpoint], ticket: Ticket, cap: int) -> End
         if best is None or burden < least or (burden == least and endpoint.turn < best.turn):
             best, least = endpoint, burden
     return best
+
+
+def round_robin(endpoints: Iterable[Endpoint], ticket: Ticket, cap: int) -> Endpoint | None:
+    """The ready endpoint with room that was served longest ago, whatever it has to do."""
+    having_room = [endpoint for endpoint in endpoints if least_loaded((endpoint,), ticket, cap)]
+    return min(having_room, key=lambda endpoint: endpoint.turn, default=None)
+
+
+ROUTING: dict[str, Choose] = {"least-requests": least_loaded, "round-robin": round_robin}
+"""The policies by name."""
 
 
 def has_room(endpoints: Iterable[Endpoint], cap: int) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core.chooser import awaited, has_room, least_loaded, may_hope, ready
+from maitred.core.chooser import ROUTING, awaited, has_room, least_loaded, may_hope, ready
 from maitred.core.endpoints import EndpointTable, Sign
 from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed
 from maitred.core.health import Health, Quarantine
@@ -271,14 +271,15 @@ class Gateway:
         return queue
 
     def _seat(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        cap, endpoints = self._limits(pool).cap, self._endpoints(pool)
+        limits, endpoints = self._limits(pool), self._endpoints(pool)
+        cap, choose = limits.cap, ROUTING[limits.routing]
         seated = True
         while seated and queue.waiting:
             seated = False
             if queue.waiting > MANY and not self._stirred and not has_room(endpoints, cap):
                 break  # there may be as many lanes as adapters, and nothing for any of them
             for ticket in queue.heads():
-                endpoint = least_loaded(endpoints, ticket, cap)
+                endpoint = choose(endpoints, ticket, cap)
                 if endpoint is not None:
                     queue.remove(ticket)
                     effects.append(self._go(ticket, endpoint, now))

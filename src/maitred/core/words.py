@@ -255,12 +255,16 @@ class Abilities(Struct, frozen=True):
 
 
 class PoolSettings(Struct, frozen=True):
-    """Limits of one pool. `cap`: requests at one endpoint at once. The queue is bounded three ways."""
+    """How one pool is run. `routing` names the policy that chooses; `cap`: requests at one endpoint at once.
+
+    The queue is bounded three ways.
+    """
 
     cap: int = 256
     queue_requests_max: int = 2048
     queue_bytes_max: int = 256 * 1024 * 1024
     queue_wait_s: float = 30.0
+    routing: str = "least-requests"
 
 
 class HealthSettings(Struct, frozen=True):

@@ -1,0 +1,384 @@
+"""A house in virtual time: the production core, a workload before it and engine models behind it.
+
+`Fleet` is a shell like the gateway: it tells the core what happens, verb by verb, and does what `release`
+says. Nothing here decides. One request's way: `_arrive`, `_pump`, `_send`, `hear`, `_ended`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from random import Random
+
+from msgspec import Struct
+
+from maitred.core.events import Ended, Hub, LegFailed
+from maitred.core.gateway import Gateway
+from maitred.core.journal import RecordingGateway
+from maitred.core.outcome import FailureKind, Outcome, Refusal
+from maitred.core.words import (
+    Abilities,
+    Api,
+    Change,
+    Drop,
+    Failure,
+    Go,
+    Identity,
+    Leg,
+    LegPhase,
+    Request,
+    Settings,
+    Stop,
+    Ticket,
+    Usage,
+)
+from maitred.sim.agenda import ARRIVALS, CHANGES, ENDS, TIMERS, Agenda
+from maitred.sim.arrival import Arrival, Record, Workload
+from maitred.sim.invariants import Violation, Watch
+from maitred.sim.job import DONE, FIRST, Job, Told
+from maitred.sim.keys import Keys
+from maitred.sim.node import INFINITY, Node
+
+BYTES_PER_TOKEN = 4
+"""Of a request's body: about what English text has."""
+
+SWEEP_S = 0.25
+"""How often the gateway looks for what is late, as in `net/sweep.py`."""
+
+Write = Callable[[bytes], None]
+
+
+class Waits(Struct, frozen=True):
+    """How long the gateway waits for an engine, in seconds; `network_s` is a client's way there and back."""
+
+    connect_s: float = 2.0
+    first_byte_s: float = 600.0
+    idle_s: float = 300.0
+    network_s: float = 0.0
+
+
+class Fleet:
+    """One run. `journal` is given every verb with its answer, one line each.
+
+    `records` holds what became of each arrival, in the order of their ends.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        nodes: Iterable[Node],
+        workload: Workload,
+        seed: int,
+        waits: Waits,
+        journal: Write | None = None,
+    ) -> None:
+        self.seed = seed
+        self.agenda = Agenda()
+        self.hub = Hub()
+        self.nodes = {node.name: node for node in nodes}
+        self.gateway = (
+            Gateway(settings, Abilities(), Random(seed), self.hub)
+            if journal is None
+            else RecordingGateway(settings, Abilities(), seed, self.hub, journal)
+        )
+        self.watch = Watch(self.gateway)
+        self.hub.subscribe({Ended: self._ended, LegFailed: self.watch.hears})
+        self.records: list[Record] = []
+        self.expected = 0
+        """Arrivals that have not come, and tickets that have not ended."""
+        self._workload = workload
+        self.waits = waits
+        self._keys = Keys()
+        self._arrivals: dict[str, Arrival] = {}
+        self._due: float | None = None
+        self._late: dict[float, dict[int, tuple[Node, LegPhase]]] = {}  # by instant: who has to be further
+
+    @property
+    def now(self) -> float:
+        """The instant, in seconds since the start of the run."""
+        return self.agenda.now
+
+    def begin(self) -> None:
+        """Put what comes first on the agenda."""
+        self._expect(self._workload.begin(self.now))
+
+    def step(self) -> bool:
+        """Let the next thing happen; False at the end. Raises Violation."""
+        if not self.agenda.step():
+            return False
+        wrong = self.watch.check()
+        if wrong is not None:
+            raise Violation(self.seed, self.agenda.done, wrong)
+        return True
+
+    def change(self, change: Change) -> None:
+        """The world or the settings changed."""
+        self.gateway.update(change, self.now)
+        self._pump()
+
+    # -- the journey of a request -----------------------------------------------------------------
+
+    def _expect(self, arrivals: Iterable[Arrival]) -> None:
+        for arrival in arrivals:
+            self.expected += 1
+            self.agenda.at(arrival.at, ARRIVALS, self._arrive, arrival)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        request = Request(
+            f"sim-{arrival.number}",
+            Api.CHAT,
+            arrival.model,
+            arrival.model,
+            arrival.stream,
+            arrival.prompt_tokens * BYTES_PER_TOKEN,
+            adapter=arrival.adapter,
+            fingerprint=arrival.number + 1,
+        )
+        try:
+            ticket = self.gateway.accept(request, Identity(arrival.tenant), self.now)
+        except Refusal as refusal:
+            self._over(Record(arrival, refusal.outcome, self.now + self.waits.network_s))
+            return
+        self.watch.accepted(ticket)
+        self._arrivals[request.id] = arrival
+        if arrival.patience_s is not None:
+            self.agenda.at(arrival.at + arrival.patience_s, ARRIVALS, self._leave, ticket)
+        self._pump(ticket)
+
+    def _pump(self, awake: Ticket | None = None) -> None:
+        """What follows each verb that may free or fill a place.
+
+        Requests leave for their engines behind the verbs of this instant: first that of the ticket that is
+        `awake` because the verb was about it, then those of tickets that have to be woken.
+        """
+        gateway = self.gateway
+        if not gateway.waiting and not gateway.outbox and self._due is None:
+            return
+        for effect in gateway.release(self.now):
+            match effect:
+                case Go(ticket=ticket, legs=legs):
+                    for leg in legs:
+                        self.watch.seated(leg)
+                        self.agenda.at(self.now, ENDS if ticket is awake else CHANGES, self._send, leg)
+                case Stop(ticket=ticket) if ticket is not awake:
+                    self.agenda.at(self.now, CHANGES, self._stopped, effect)
+                case Drop(leg=leg):
+                    self._abort(leg)
+                    self.watch.left(leg)
+        due = gateway.next_wakeup()
+        if due != self._due:
+            self._due = due
+            if due is not None:
+                self.agenda.at(due, TIMERS, self._ring, due)
+
+    def _ring(self, due: float) -> None:
+        if due == self._due:
+            self._due = None
+            self._pump()
+
+    def _stopped(self, stop: Stop) -> None:
+        self.gateway.finish(stop.ticket, stop.outcome, None, self.now)
+        self._pump()
+
+    def _send(self, leg: Leg) -> None:
+        """A seated leg's request goes to its engine."""
+        node = self.nodes[leg.endpoint.name]
+        if leg.phase is LegPhase.OVER:
+            return
+        if node.cut:
+            unreachable = Failure(FailureKind.UNREACHABLE, detail="no answer")
+            self.agenda.at(self.now + self.waits.connect_s, ENDS, self._fails, (leg, unreachable))
+        elif not node.up:
+            self._fails((leg, Failure(FailureKind.CONNECT, detail="connection refused")))
+        else:
+            self.gateway.sent(leg, self.now)
+            self._submit(node, leg)
+
+    def _submit(self, node: Node, leg: Leg) -> None:
+        arrival = self._arrivals[leg.ticket.request.id]
+        job = Job(
+            leg.number,
+            arrival.prompt_tokens,
+            arrival.output_tokens,
+            self._keys.of(arrival, node.profile.block_tokens),
+            adapter=arrival.adapter,
+            leg=leg,
+        )
+        if not node.engine.fits(job):
+            self.agenda.at(self.now, CHANGES, self._refused, leg)
+            return
+        node.jobs[leg.number] = job
+        node.requests += 1
+        if not node.hung:
+            node.engine.submit(job, self.now)
+            self.follow(node)
+        self._expect_sign(node, leg, self.waits.idle_s if self._heard(node, leg) else self.waits.first_byte_s)
+
+    def _refused(self, leg: Leg) -> None:
+        """The engine will not have the request: it is longer than the engine can hold."""
+        self.gateway.finish(leg.ticket, Outcome.ENGINE_REFUSED, None, self.now)
+        self._pump()
+
+    def follow(self, node: Node) -> None:
+        """See to it that the engine's next milestone is heard, or that an idle one begins, with all it is sent."""
+        due = node.engine.next_at if node.telling else None
+        if due is not None and due != node.due:
+            node.due = due
+            self.agenda.at(due, ENDS if due > self.now else CHANGES, self._advance, (node, due))
+
+    def _advance(self, what: tuple[Node, float]) -> None:
+        node, due = what
+        if due == node.due:
+            node.due = INFINITY
+            self.hear(node)
+
+    def hear(self, node: Node) -> None:
+        """Let the engine come to this instant, and hear what it tells: of answers that are over last."""
+        if not node.telling:
+            return
+        told = node.engine.advance(self.now)
+        told.sort(key=_goes_on)
+        for news in told:
+            if news.milestone is not DONE:
+                self._tell(node, news)
+        for news in told:
+            if news.milestone is DONE:
+                self._tell(node, news)
+        self.follow(node)
+
+    def _tell(self, node: Node, told: Told) -> None:
+        job = told.job
+        leg = job.leg
+        if leg is None or job.number not in node.jobs:
+            return
+        streams = leg.ticket.request.stream
+        if told.milestone is DONE:
+            usage = Usage(job.prompt_tokens, job.cached_tokens, told.tokens)
+            self.gateway.finish(leg.ticket, Outcome.COMPLETED, usage, self.now)
+            del node.jobs[job.number]
+            self._pump()
+        elif told.milestone is FIRST and streams:
+            self.gateway.answered(leg, self.now)
+            self._pump()
+        elif streams:
+            self.gateway.progress(leg, told.tokens, self.now)
+
+    def _ended(self, event: Ended) -> None:
+        """The core ended a ticket, whatever the reason: this becomes its record."""
+        self.watch.hears(event)
+        ticket = event.ticket
+        arrival = self._arrivals.pop(ticket.request.id)
+        leg = ticket.legs[-1] if ticket.legs else None
+        network_s = self.waits.network_s
+        record = Record(arrival, event.outcome, event.at + network_s, attempts=ticket.attempts)
+        record.queue_s = (event.at if leg is None else leg.seated_at) - ticket.arrival
+        if leg is not None:
+            record.endpoint = leg.endpoint.name
+            job = self.nodes[leg.endpoint.name].jobs.get(leg.number)
+            record.preemptions = job.preemptions if job is not None else 0
+            if leg.answered_at:
+                record.ttft_s = leg.answered_at - ticket.arrival + network_s
+        if event.usage is not None:
+            record.tokens, record.cached_tokens = event.usage.output_tokens, event.usage.cached_tokens
+        self._over(record)
+
+    def _over(self, record: Record) -> None:
+        self.records.append(record)
+        self.expected -= 1
+        self._expect(self._workload.over(record.arrival, self.now))
+
+    # -- what goes wrong --------------------------------------------------------------------------
+
+    def _leave(self, ticket: Ticket) -> None:
+        """The client's patience is over: whoever has its answer by now does not mind."""
+        if ticket.outcome is not None:
+            return
+        for leg in ticket.legs:
+            made = self._abort(leg)
+            if leg.phase is LegPhase.ANSWERED:
+                self.watch.left(leg)
+                self.gateway.leave(leg, Usage(output_tokens=made, exact=False), self.now)
+                self._pump()
+        self.gateway.finish(ticket, Outcome.CLIENT_GONE, None, self.now)
+        self._pump()
+
+    def _fails(self, what: tuple[Leg, Failure]) -> None:
+        leg, failure = what
+        if leg.phase is LegPhase.OVER:
+            return
+        made, ticket = self._abort(leg), leg.ticket
+        again = self.gateway.fail(leg, failure, self.now)
+        self._pump(ticket)
+        outcome = ticket.outcome if again else failure.kind.outcome
+        if outcome is not None:
+            usage = Usage(output_tokens=made, exact=False) if failure.final else None
+            self.gateway.finish(ticket, outcome, usage, self.now)
+            self._pump()
+
+    def _abort(self, leg: Leg) -> int:
+        """Nobody waits for this leg any more; how many tokens of its answer had come."""
+        node = self.nodes[leg.endpoint.name]
+        job = node.jobs.get(leg.number)
+        if job is None:
+            return 0
+        self.hear(node)
+        made = node.engine.made(job)
+        node.jobs.pop(leg.number, None)
+        if not node.hung:
+            node.engine.abort(job, self.now)
+            self.follow(node)
+        return made
+
+    def crash(self, node: Node) -> None:
+        """The engine's process dies, and with it every answer there, as far as it had come."""
+        self.hear(node)
+        node.up = False
+        for leg in [job.leg for job in node.jobs.values()]:
+            if leg is not None:
+                kind = FailureKind.TRUNCATED if self._heard(node, leg) else FailureKind.RESET
+                self._fails((leg, Failure(kind, final=leg.phase is LegPhase.ANSWERED)))
+        node.restart(self.now)
+
+    def silence(self, node: Node) -> None:
+        """It tells nothing any more; of streams that run, the gateway's patience begins now."""
+        self.hear(node)
+        for job in node.jobs.values():
+            if job.leg is not None and job.leg.phase is LegPhase.ANSWERED:
+                self._expect_sign(node, job.leg, self.waits.idle_s)
+
+    def slow(self, node: Node, factor: float) -> None:
+        """Its steps take so many times as long from now on."""
+        self.hear(node)
+        node.engine.speed = factor
+        self.follow(node)
+
+    def _heard(self, node: Node, leg: Leg) -> bool:
+        """Whether the head of its answer has come: a stream's comes at once, any other with its end."""
+        return leg.ticket.request.stream and leg.sent_at < node.hung_at
+
+    def _expect_sign(self, node: Node, leg: Leg, wait_s: float) -> None:
+        """Unless the leg gets further, the gateway, which looks now and then, sees that the wait is over."""
+        looked_at = self.now // SWEEP_S * SWEEP_S
+        at = math.ceil((looked_at + wait_s) / SWEEP_S) * SWEEP_S
+        if at not in self._late:
+            self._late[at] = {}
+            self.agenda.at(at, TIMERS, self._sweep, at)
+        self._late[at][leg.number] = (node, leg.phase)
+
+    def _sweep(self, at: float) -> None:
+        for number, (node, phase) in sorted(self._late.pop(at).items()):
+            job = node.jobs.get(number)
+            if job is not None and job.leg is not None and job.leg.phase is phase:
+                self._give_up(node, job.leg)
+
+    def _give_up(self, node: Node, leg: Leg) -> None:
+        begun = leg.phase is LegPhase.ANSWERED
+        if not (begun and node.telling):
+            heard = self._heard(node, leg)
+            kind = FailureKind.IDLE_TIMEOUT if heard else FailureKind.FIRST_BYTE_TIMEOUT
+            self._fails((leg, Failure(kind, final=begun)))
+
+
+def _goes_on(told: Told) -> bool:
+    """Engines send first what is over: nothing of it is left to be made."""
+    return math.isnan(told.job.over_at)

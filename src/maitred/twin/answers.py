@@ -1,0 +1,220 @@
+"""Answers on their way: what is common to all of vLLM's APIs, whole or streamed, token by token.
+
+An answer has one choice for each prompt and sequence; each is a job at the engine. A stream's events are made
+of bytes prepared once, around the few that are a token's text: an event costs one formatting and one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from maitred.net.exchange import HttpExchange
+from maitred.sim.job import Job
+from maitred.twin import tokens
+from maitred.twin.bodies import Ask
+from maitred.twin.book import Plan
+from maitred.twin.live import LiveEngine, Track
+
+BASE_LINES = b"server: uvicorn\r\nvary: Origin\r\n"
+JSON_LINES = BASE_LINES + b"content-type: application/json\r\n"
+STREAM_LINES = BASE_LINES + b"content-type: text/event-stream; charset=utf-8\r\n"
+FINGERPRINT = "vllm-0.32.0-maitred"
+
+encode = msgspec.json.encode
+
+
+class Choice(Track):
+    """One answer to one prompt. `before` and `after` are an event's bytes around a token's text."""
+
+    __slots__ = ("after", "answer", "before", "index", "over", "plan", "prompt")
+
+    def __init__(self, answer: Answer, index: int, prompt: bytes, plan: Plan, job: Job) -> None:
+        super().__init__(job)
+        self.answer = answer
+        self.index = index
+        self.prompt = prompt
+        self.plan = plan
+        self.over = False
+        self.before = self.after = b""
+
+    def out(self, made: int, *, over: bool) -> None:
+        """See Track."""
+        told, self.made = self.made, made
+        self.over = over
+        self.answer.out(self, told, over=over)
+
+    def text(self, index: int) -> bytes:
+        """The text of one token; it may be empty, or cut short, at a stop string."""
+        return self.plan.text[tokens.TOKEN_BYTES * index : tokens.TOKEN_BYTES * (index + 1)]
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All its tokens."""
+        return tokens.ids(tokens.encode(self.plan.text.decode()))
+
+
+class Answer:
+    """One request being answered; formats are its subclasses.
+
+    `breaks`: a fault, after how many tokens and how the connection is broken.
+    """
+
+    prefix = ""
+    """What its id begins with."""
+    plan: Plan | None = None
+    """What every choice will be, where that is known."""
+
+    def __init__(self, exchange: HttpExchange, ask: Ask, unique: str, created: int) -> None:
+        self.exchange = exchange
+        self.ask = ask
+        self.id = self.prefix + (ask.request_id or unique)
+        self.unique = unique
+        self.created = created
+        self.choices: list[Choice] = []
+        self.breaks: tuple[int, Callable[[], None]] | None = None
+
+    def start(self, live: LiveEngine, choices: list[Choice]) -> None:
+        """Hand the choices to the engine; raises ValueError, and gives none, where one can never fit."""
+        self.choices = choices
+        self._live = live
+        self._open = len(choices)
+        try:
+            for choice in choices:
+                live.submit(choice)
+        except ValueError:
+            self.give_up()
+            raise
+        if self.ask.stream:
+            for choice in choices:
+                choice.before, choice.after = self.event(choice)
+            self.exchange.start(200, STREAM_LINES, None, self.prelude())
+        self.exchange.watch(self.give_up)
+
+    def give_up(self) -> None:
+        """Nobody wants it any more."""
+        for choice in self.choices:
+            if not choice.over:
+                choice.over = True
+                self._live.abort(choice)
+
+    def out(self, choice: Choice, told: int, *, over: bool) -> None:
+        """More of a choice is out, beyond the tokens that were told."""
+        if self.breaks is not None and self.output_tokens >= self.breaks[0]:
+            self._break_off(choice, told)
+            return
+        if over:
+            self._open -= 1
+            self._live.counts.ends[choice.plan.finish] += 1
+        if self.ask.stream:
+            self._tell(choice, told, over=over)
+        elif not self._open:
+            self.exchange.respond(200, JSON_LINES, encode(self.whole()))
+
+    def _tell(self, choice: Choice, told: int, *, over: bool) -> None:
+        until = choice.made - 1 if over else choice.made
+        before, after = choice.before, choice.after
+        if after and until - told == 1:
+            data = b"%b%b%b" % (before, choice.text(told), after)
+        else:
+            parts = [before + choice.text(i) + (after or self.tail(choice, i)) for i in range(told, until)]
+            data = b"".join(parts)
+        if not told:
+            data = self.opening(choice) + data
+        if not over:
+            self.exchange.write(data)
+            return
+        data += before + choice.text(until) + self.last(choice)
+        if self._open:
+            self.exchange.write(data)
+        else:
+            self.exchange.end(data + self.closing())
+
+    def _break_off(self, choice: Choice, told: int) -> None:
+        if self.ask.stream:
+            self._tell(choice, told, over=False)
+        if self.breaks is not None:
+            self.breaks[1]()
+
+    # -- what a format says -----------------------------------------------------------------------
+
+    def prelude(self) -> bytes:
+        """What a stream begins with at once."""
+        return b""
+
+    def opening(self, choice: Choice) -> bytes:  # noqa: ARG002
+        """What comes before a choice's first token."""
+        return b""
+
+    def event(self, choice: Choice) -> tuple[bytes, bytes]:
+        """A token's event around its text; the second is b"" where `tail` makes it anew for each."""
+        raise NotImplementedError
+
+    def tail(self, choice: Choice, index: int) -> bytes:
+        """What comes behind the text of this token."""
+        raise NotImplementedError
+
+    def last(self, choice: Choice) -> bytes:
+        """What comes behind the text of the last token."""
+        raise NotImplementedError
+
+    def closing(self) -> bytes:
+        """What a stream ends with."""
+        return b""
+
+    def whole(self) -> Any:
+        """The answer that is no stream."""
+        raise NotImplementedError
+
+    # -- what formats have in common --------------------------------------------------------------
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all prompts; a prompt with several answers counts once."""
+        return sum(choice.job.prompt_tokens for choice in self.choices[:: self.ask.sequences])
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of all prompts, found in the cache."""
+        return sum(choice.job.cached_tokens for choice in self.choices[:: self.ask.sequences])
+
+    @property
+    def stored_tokens(self) -> int:
+        """Of all prompts, new in the cache: those that fill blocks and were not found."""
+        block = self._live.engine.profile.block_tokens
+        firsts = (choice.job for choice in self.choices[:: self.ask.sequences])
+        return sum(
+            max(0, job.prompt_tokens // block * block - job.cached_tokens - job.remote_tokens)
+            for job in firsts
+        )
+
+    @property
+    def output_tokens(self) -> int:
+        """Of all answers, so far."""
+        return sum(choice.made for choice in self.choices)
+
+    def transfer_params(self) -> dict[str, Any] | None:
+        """`kv_transfer_params` of an answer whose prompt another engine is to fetch, as NIXL has them."""
+        transfer = self.ask.transfer
+        if not transfer or not transfer.get("do_remote_decode"):
+            return None
+        job = self.choices[0].job
+        blocks = -(-job.prompt_tokens // self._live.engine.profile.block_tokens)
+        return {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_block_ids": [list(range(1, blocks + 1))],
+            "remote_engine_id": f"maitred-twin-{self._live.engine.profile.name}",
+            "remote_request_id": f"{self.id}-{job.number:08x}",
+            "remote_host": "127.0.0.1",
+            "remote_port": 15601,
+            "tp_size": 1,
+            "dcp_size": 1,
+            "pp_size": 1,
+            "remote_num_tokens": job.prompt_tokens,
+            "remote_blocks_expiry_time": None,
+            "transfer_mode": "pull",
+            "remote_prefill_cached_tokens": job.cached_tokens,
+        }

@@ -1,0 +1,98 @@
+"""A trace in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from maitred.config.tree import Config
+from maitred.core.outcome import FailureKind
+from maitred.core.words import Endpoints, Failure, Held, Leg, Reset
+from maitred.sim.agenda import CHANGES
+from maitred.sim.arrival import Arrival
+from maitred.sim.fleet import Fleet, Waits
+from maitred.sim.job import Told
+from maitred.sim.node import Node
+from maitred.sim.world import World
+from tests.equivalence.trace import MODEL, Act, Flaw, Trace
+from tests.equivalence.verbs import Verb, read
+
+
+class Arrivals:
+    """The workload that a trace is: nothing comes because of anything."""
+
+    def __init__(self, arrivals: Iterable[Arrival]) -> None:
+        self._arrivals = arrivals
+
+    def begin(self, at: float) -> Iterable[Arrival]:
+        return self._arrivals
+
+    def over(self, arrival: Arrival, at: float) -> Iterable[Arrival]:
+        return ()
+
+
+class FlawedFleet(Fleet):
+    """A fleet whose engines also have flaws: what a simulator's user cannot have, and a twin's can."""
+
+    flaws: tuple[Flaw, ...] = ()
+
+    def _submit(self, node: Node, leg: Leg) -> None:
+        flaw = self._flaw(leg)
+        if flaw is not None and flaw.status and not node.hung:
+            failure = Failure(FailureKind.STATUS_5XX, flaw.status)
+            self.agenda.at(self.now, CHANGES, self._fails, (leg, failure))
+        else:
+            super()._submit(node, leg)
+
+    def _tell(self, node: Node, told: Told) -> None:
+        super()._tell(node, told)
+        leg = told.job.leg
+        flaw = self._flaw(leg) if leg is not None else None
+        if leg is not None and flaw is not None and told.tokens == flaw.tokens:
+            kind = FailureKind.TRUNCATED if leg.ticket.request.stream else FailureKind.RESET
+            failure = Failure(kind, final=leg.ticket.request.stream)
+            # Its client sees what was sent before, and then the break.
+            self.agenda.at(self.now, CHANGES, self._break, (leg, failure))
+
+    def _break(self, what: tuple[Leg, Failure]) -> None:
+        self.agenda.at(self.now, CHANGES, self._fails, what)
+
+    def _flaw(self, leg: Leg) -> Flaw | None:
+        url, at = leg.endpoint.url, leg.sent_at
+        return next((it for it in self.flaws if it.url == url and it.at <= at < it.until), None)
+
+
+def simulate(trace: Trace) -> list[Verb]:
+    """Its verbs."""
+    config, journal = trace.config, list[bytes]()
+    nodes = [Node(MODEL, url, trace.profile) for url in _urls(config)]
+    upstream = config.upstream
+    waits = Waits(upstream.connect_s, upstream.first_byte_s, upstream.idle_s)
+    workload = Arrivals(trace.arrivals)
+    fleet = FlawedFleet(config.core_settings(), nodes, workload, trace.seed, waits, journal.append)
+    fleet.flaws = trace.flaws
+    World(fleet, config.scrape.period_s, config.simulate.faults, config.health).begin()
+    for act in trace.acts:
+        fleet.agenda.at(act.at, CHANGES, lambda act: _act(fleet, trace, act), act)
+    fleet.begin()
+    while fleet.step():
+        pass
+    return read(journal)
+
+
+def _act(fleet: Fleet, trace: Trace, act: Act) -> None:
+    if act.config is None:
+        fleet.change(Held(f"{MODEL}/{act.url.partition('://')[2]}", act.held))
+        return
+    settings, version = act.config.core_settings(), fleet.gateway.settings.version
+    for node in [Node(MODEL, url, trace.profile) for url in _urls(act.config)]:
+        fleet.nodes.setdefault(node.name, node)
+    fleet.change(Endpoints({MODEL: _urls(act.config)}))
+    fleet.change(Reset(structs.replace(settings, version=version + 1)))
+
+
+def _urls(config: Config) -> tuple[str, ...]:
+    urls = config.models[0].endpoints
+    assert isinstance(urls, tuple)
+    return urls
