@@ -1,4 +1,4 @@
-"""What all these tests have in common."""
+"""What these tests have in common."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import pytest
 from maitred.proxy import relay
 
 
-@pytest.fixture(autouse=True)
-def stock_at_each_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stock_at_each_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tokens counted at each read, so that progress is told at the instant of its token.
 
-    The relay counts them every few reads and so tells the same totals a little later.
+    The relay counts them every few reads, and so tells the same totals a little later.
     """
-    if "stock_as_it_is" not in request.keywords:
-        monkeypatch.setattr(relay, "STOCK_READS", 1)
+    monkeypatch.setattr(relay, "STOCK_READS", 1)

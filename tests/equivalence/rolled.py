@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec import structs
 
-from maitred.config.simulate import Fault
+from maitred.config.simulate import Fault, Simulate
 from maitred.config.tree import Config, Upstream
 from maitred.sim.arrival import Arrival
 from tests.equivalence.trace import PROFILE, URLS, Act, Flaw, Trace, arrival, changed, config
@@ -32,14 +32,13 @@ class Roll:
         """The trace."""
         rng = self._rng
         arrivals = self._arrivals()
-        begin = changed(
-            config(cap=rng.choice([1, 2, 2, 5])), routing=rng.choice(["least-requests", "round-robin"])
-        )
+        profile, upstream = rng.choice([(PROFILE, config().upstream), (TIGHT, PATIENT)])
+        routing = rng.choice(["least-requests", "round-robin"])
+        begin = changed(config(cap=rng.choice([1, 2, 2, 5])), routing=routing)
+        begin = structs.replace(begin, upstream=upstream)
         for mishap in rng.sample(MISHAPS, rng.randint(1, 4)):
             self._add(mishap, rng.uniform(0.5, arrivals[-1].at), begin)
-        profile, upstream = rng.choice([(PROFILE, begin.upstream), (TIGHT, PATIENT)])
-        simulate = structs.replace(begin.simulate, faults=tuple(self._faults))
-        begin = structs.replace(begin, simulate=simulate, upstream=upstream)
+        begin = structs.replace(begin, simulate=Simulate(faults=tuple(self._faults)))
         flaws, acts = tuple(self._flaws), tuple(self._acts)
         return Trace(begin, arrivals, flaws, acts, profile, rng.getrandbits(32))
 

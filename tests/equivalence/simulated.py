@@ -11,7 +11,7 @@ from maitred.core.outcome import FailureKind
 from maitred.core.words import Endpoints, Failure, Held, Leg, Reset
 from maitred.sim.agenda import CHANGES
 from maitred.sim.arrival import Arrival
-from maitred.sim.fleet import Fleet, Waits
+from maitred.sim.fleet import ANSWER_TURNS, Fleet, Waits
 from maitred.sim.job import Told
 from maitred.sim.node import Node
 from maitred.sim.world import World
@@ -41,7 +41,7 @@ class FlawedFleet(Fleet):
         flaw = self._flaw(leg)
         if flaw is not None and flaw.status and not node.hung:
             failure = Failure(FailureKind.STATUS_5XX, flaw.status)
-            self.agenda.at(self.now, CHANGES, self._fails, (leg, failure))
+            self.agenda.soon(ANSWER_TURNS, self._fails, (leg, failure))
         else:
             super()._submit(node, leg)
 
@@ -50,13 +50,10 @@ class FlawedFleet(Fleet):
         leg = told.job.leg
         flaw = self._flaw(leg) if leg is not None else None
         if leg is not None and flaw is not None and told.tokens == flaw.tokens:
-            kind = FailureKind.TRUNCATED if leg.ticket.request.stream else FailureKind.RESET
-            failure = Failure(kind, final=leg.ticket.request.stream)
-            # Its client sees what was sent before, and then the break.
-            self.agenda.at(self.now, CHANGES, self._break, (leg, failure))
-
-    def _break(self, what: tuple[Leg, Failure]) -> None:
-        self.agenda.at(self.now, CHANGES, self._fails, what)
+            stream = leg.ticket.request.stream
+            failure = Failure(FailureKind.TRUNCATED if stream else FailureKind.RESET, final=stream)
+            # A break is seen in turns of its own; it comes behind what was sent of a stream.
+            self.agenda.soon(2 if stream else 1, self._fails, (leg, failure))
 
     def _flaw(self, leg: Leg) -> Flaw | None:
         url, at = leg.endpoint.url, leg.sent_at

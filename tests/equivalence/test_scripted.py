@@ -7,28 +7,27 @@ import pytest
 from tests.equivalence.scripted import TRACE, happened
 from tests.equivalence.served import serve
 from tests.equivalence.simulated import simulate
-from tests.equivalence.verbs import compare, without_progress
+from tests.equivalence.verbs import Verb, compare
 
 EVERYTHING = {
-    "accepted",
     "refused queue_full",
     "refused no_endpoint",
     "stopped queue_deadline",
+    "stopped no_endpoint",
     "left queued",
     "left seated",
     "left streaming",
-    "status_5xx again",
     "status_5xx",
+    "status_5xx again",
     "connect again",
     "unreachable again",
-    "reset again",
     "reset",
+    "reset again",
     "truncated again",
     "truncated final",
     "first_byte_timeout",
     "idle_timeout",
     "idle_timeout final",
-    "incarnation 0",
     "incarnation 1",
     "Endpoints",
     "Settings",
@@ -36,9 +35,32 @@ EVERYTHING = {
     "Probed True",
     "Probed False",
 }
+"""What the trace is for; see `happened`."""
 
 
+@pytest.mark.usefixtures("stock_at_each_read")
 def test_simulator_and_gateway_say_the_same() -> None:
     simulated = simulate(TRACE)
     assert EVERYTHING - happened(simulated) == set()
     compare(simulated, serve(TRACE))
+
+
+def test_what_is_told_of_progress_does_not_depend_on_how_often_stock_is_taken() -> None:
+    simulated, served = simulate(TRACE), serve(TRACE)
+    assert _progress(simulated) == _progress(served)
+    assert any(len(totals) > 2 for totals in _progress(served).values())
+    compare(_others(simulated), _others(served))
+
+
+def _progress(verbs: list[Verb]) -> dict[int, list[int]]:
+    """The totals told of each leg."""
+    totals: dict[int, list[int]] = {}
+    for verb in verbs:
+        if verb.name == "progress":
+            leg, total = verb.given
+            totals.setdefault(leg, []).append(total)
+    return totals
+
+
+def _others(verbs: list[Verb]) -> list[Verb]:
+    return [verb for verb in verbs if verb.name != "progress"]

@@ -77,37 +77,8 @@ def read(lines: Iterable[bytes], origin: float = 0.0) -> list[Verb]:
     return verbs
 
 
-def _settled(verbs: list[Verb]) -> list[Verb]:
-    """The verbs with answers to probes behind all others of their instant, where they seat nobody.
-
-    How many turns of a loop a probe takes beside other things is the one order that is left out: that a
-    ready endpoint is ready decides nothing.
-    """
-    settled: list[Verb] = []
-    well: list[Verb] = []
-    told = False  # a probe's answer, just now
-    for verb, then in zip(verbs, [*verbs[1:], None], strict=True):
-        if well and verb.at > well[0].at + TOLERANCE:
-            settled += sorted(well, key=_endpoint)
-            well.clear()
-        if told and verb.name == "release":
-            told = False
-        elif verb.name == "update" and verb.given[0].get("ok") and not (then and then.answer):
-            well.append(verb)
-            told = True
-        else:
-            settled.append(verb)
-            told = False
-    return settled + sorted(well, key=_endpoint)
-
-
-def _endpoint(found: Verb) -> str:
-    return str(found.given[0]["endpoint"])
-
-
 def compare(simulated: list[Verb], served: list[Verb]) -> None:
     """Raise Different at the first verb that is not the same."""
-    simulated, served = _settled(simulated), _settled(served)
     for number in range(max(len(simulated), len(served))):
         left, right = simulated[number : number + 1], served[number : number + 1]
         if not (left and right and _same(left[0], right[0])):

@@ -242,7 +242,9 @@ async def test_a_crash_in_the_middle_of_telling_others() -> None:
             other.send(post(CHAT, chat(max_tokens=50, stream=True)))
         for one in (client, *others):
             await one.closed()
-        assert not place.twin.service.live.tracks
+        live = place.twin.service.live
+        assert not live.tracks
+        assert sum(live.counts.histograms["inter_token_latency_seconds"].counts) == 0
 
 
 @in_virtual_time()

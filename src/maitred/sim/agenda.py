@@ -34,6 +34,19 @@ class Agenda:
         self._entries += 1
         heappush(self._due, (max(at, self.now), rank, self._entries, act, argument))
 
+    def soon(self, turns: int, act: Callable[[Any], None], argument: Any = None) -> None:
+        """Call it at this very instant, but so many turns later: in each turn all others have theirs.
+
+        So what happens at one instant has the order in which an event loop has it.
+        """
+        if turns > 1:
+            self.at(self.now, ENDS, self._turn, (turns - 1, act, argument))
+        else:
+            self.at(self.now, ENDS, act, argument)
+
+    def _turn(self, what: tuple[int, Callable[[Any], None], Any]) -> None:
+        self.soon(*what)
+
     def step(self) -> bool:
         """Do what comes next; False when there is nothing."""
         if not self._due:

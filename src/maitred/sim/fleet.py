@@ -32,7 +32,7 @@ from maitred.core.words import (
     Ticket,
     Usage,
 )
-from maitred.sim.agenda import ARRIVALS, CHANGES, ENDS, TIMERS, Agenda
+from maitred.sim.agenda import ARRIVALS, ENDS, TIMERS, Agenda
 from maitred.sim.arrival import Arrival, Record, Workload
 from maitred.sim.invariants import Violation, Watch
 from maitred.sim.job import DONE, FIRST, Job, Told
@@ -42,6 +42,8 @@ from maitred.sim.node import INFINITY, Node
 BYTES_PER_TOKEN = 4
 """Of a request's body: about what English text has."""
 
+WAKE_TURNS, CONNECT_TURNS, ANSWER_TURNS = 1, 1, 3
+"""Turns of the gateway's loop until a journey is woken, has its connection, hears what was answered at once."""
 SWEEP_S = 0.25
 """How often the gateway looks for what is late, as in `net/sweep.py`."""
 
@@ -148,10 +150,9 @@ class Fleet:
     def _pump(self, awake: Ticket | None = None) -> None:
         """What follows each verb that may free or fill a place.
 
-        Requests leave for their engines behind the verbs of this instant: first that of the ticket that is
-        `awake` because the verb was about it, then those of tickets that have to be woken.
+        The journey of the ticket that is `awake` goes on when all others have been woken.
         """
-        gateway = self.gateway
+        gateway, agenda = self.gateway, self.agenda
         if not gateway.waiting and not gateway.outbox and self._due is None:
             return
         for effect in gateway.release(self.now):
@@ -159,17 +160,21 @@ class Fleet:
                 case Go(ticket=ticket, legs=legs):
                     for leg in legs:
                         self.watch.seated(leg)
-                        self.agenda.at(self.now, ENDS if ticket is awake else CHANGES, self._send, leg)
+                        if ticket is not awake:
+                            agenda.soon(WAKE_TURNS + CONNECT_TURNS, self._send, leg)
                 case Stop(ticket=ticket) if ticket is not awake:
-                    self.agenda.at(self.now, CHANGES, self._stopped, effect)
+                    agenda.soon(WAKE_TURNS, self._stopped, effect)
                 case Drop(leg=leg):
                     self._abort(leg)
                     self.watch.left(leg)
+        for leg in awake.legs if awake is not None else ():
+            if leg.phase is LegPhase.SEATED:
+                agenda.soon(CONNECT_TURNS, self._send, leg)
         due = gateway.next_wakeup()
         if due != self._due:
             self._due = due
             if due is not None:
-                self.agenda.at(due, TIMERS, self._ring, due)
+                agenda.at(due, TIMERS, self._ring, due)
 
     def _ring(self, due: float) -> None:
         if due == self._due:
@@ -205,7 +210,7 @@ class Fleet:
             leg=leg,
         )
         if not node.engine.fits(job):
-            self.agenda.at(self.now, CHANGES, self._refused, leg)
+            self.agenda.soon(ANSWER_TURNS, self._refused, leg)
             return
         node.jobs[leg.number] = job
         node.requests += 1
@@ -220,11 +225,11 @@ class Fleet:
         self._pump()
 
     def follow(self, node: Node) -> None:
-        """See to it that the engine's next milestone is heard, or that an idle one begins, with all it is sent."""
+        """See to it that the engine's next milestone is heard."""
         due = node.engine.next_at if node.telling else None
         if due is not None and due != node.due:
             node.due = due
-            self.agenda.at(due, ENDS if due > self.now else CHANGES, self._advance, (node, due))
+            self.agenda.at(due, ENDS, self._advance, (node, due))
 
     def _advance(self, what: tuple[Node, float]) -> None:
         node, due = what

@@ -11,8 +11,8 @@ from maitred.config.tree import Health
 from maitred.core.endpoints import READY
 from maitred.core.events import LegFailed
 from maitred.core.words import Endpoints, EndpointState, Observed, Probed
-from maitred.sim.agenda import ARRIVALS, CHANGES
-from maitred.sim.fleet import Fleet
+from maitred.sim.agenda import CHANGES
+from maitred.sim.fleet import CONNECT_TURNS, WAKE_TURNS, Fleet
 from maitred.sim.node import INFINITY, Node
 
 LOOK_S = 1.0
@@ -22,6 +22,8 @@ BACKOFF_S_MAX = 30.0
 UNREACHED_MAX = 2
 """As in `control/discovery.py`."""
 
+PROBE_TURNS = 12
+"""Turns of the gateway's loop that a probe takes: it asks for the models, and then several things at once."""
 UNSURE = (EndpointState.PROBING, EndpointState.EJECTED)
 SCRAPED = (READY, EndpointState.EJECTED)
 NEVER = -INFINITY
@@ -46,7 +48,6 @@ class World:
         self._asked_at: dict[str, float] = {}
         self._doubted: dict[str, None] = {}
         self._asking: dict[str, None] = {}
-        self._answering: list[Node] = []
         self._unreached: dict[str, int] = {}  # how many probes in a row
         fleet.hub.subscribe({LegFailed: self._doubt})
 
@@ -107,24 +108,19 @@ class World:
         self._asking[node.name] = None
         self._asked_at[node.name] = now
         if not node.up:
-            agenda.at(now, CHANGES, self._refuses, node)
+            agenda.soon(WAKE_TURNS + CONNECT_TURNS, self._refuses, node)
         elif node.cut:
             agenda.at(now + self._fleet.waits.connect_s, CHANGES, self._out_of_reach, node)
         elif node.hung and generate and self._health.generate:
             agenda.at(now + self._health.probe_timeout_s, CHANGES, self._makes_no_token, node)
-        else:  # it is asked several questions: whatever else this instant brings comes first
-            if not self._answering:
-                agenda.at(now, ARRIVALS, self._answer)
-            self._answering.append(node)
+        else:
+            agenda.soon(PROBE_TURNS, self._answers, node)
 
-    def _answer(self, _: object) -> None:
-        """Those who were asked just now say that they are well."""
-        answering, self._answering = self._answering, []
-        for node in answering:
-            del self._asking[node.name]
-            self._unreached.pop(node.name, None)
-            if node.name in self._fleet.gateway.table.by_name:
-                self._fleet.change(Probed(node.name, ok=True, facts=node.facts()))
+    def _answers(self, node: Node) -> None:
+        del self._asking[node.name]
+        self._unreached.pop(node.name, None)
+        if node.name in self._fleet.gateway.table.by_name:
+            self._fleet.change(Probed(node.name, ok=True, facts=node.facts()))
 
     def _refuses(self, node: Node) -> None:
         self._unreached.pop(node.name, None)

@@ -59,7 +59,8 @@ class Choice(Track):
 class Answer:
     """One request being answered; formats are its subclasses.
 
-    `breaks`: a fault, after how many tokens and how the connection is broken.
+    `unique` is what its id is made of, unless the request brought one; `created` is wall time in seconds.
+    `breaks`: a fault, after how many tokens and by what the connection is broken.
     """
 
     prefix = ""
@@ -67,7 +68,9 @@ class Answer:
     plan: Plan | None = None
     """What every choice will be, where that is known."""
 
-    def __init__(self, exchange: HttpExchange, ask: Ask, unique: str, created: int) -> None:
+    def __init__(self, live: LiveEngine, exchange: HttpExchange, ask: Ask, unique: str, created: int) -> None:
+        self._live = live
+        self._open = 0  # choices that are not over
         self.exchange = exchange
         self.ask = ask
         self.id = self.prefix + (ask.request_id or unique)
@@ -76,14 +79,13 @@ class Answer:
         self.choices: list[Choice] = []
         self.breaks: tuple[int, Callable[[], None]] | None = None
 
-    def start(self, live: LiveEngine, choices: list[Choice]) -> None:
+    def start(self, choices: list[Choice]) -> None:
         """Hand the choices to the engine; raises ValueError, and gives none, where one can never fit."""
         self.choices = choices
-        self._live = live
         self._open = len(choices)
         try:
             for choice in choices:
-                live.submit(choice)
+                self._live.submit(choice)
         except ValueError:
             self.give_up()
             raise
@@ -103,7 +105,9 @@ class Answer:
     def out(self, choice: Choice, told: int, *, over: bool) -> None:
         """More of a choice is out, beyond the tokens that were told."""
         if self.breaks is not None and self.output_tokens >= self.breaks[0]:
-            self._break_off(choice, told)
+            if self.ask.stream:
+                self._tell(choice, told, over=False)
+            self.breaks[1]()
             return
         if over:
             self._open -= 1
@@ -131,12 +135,6 @@ class Answer:
             self.exchange.write(data)
         else:
             self.exchange.end(data + self.closing())
-
-    def _break_off(self, choice: Choice, told: int) -> None:
-        if self.ask.stream:
-            self._tell(choice, told, over=False)
-        if self.breaks is not None:
-            self.breaks[1]()
 
     # -- what a format says -----------------------------------------------------------------------
 

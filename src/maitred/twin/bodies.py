@@ -22,7 +22,7 @@ class Ask(Struct):
     """What a request wants: `sequences` answers to each of its prompts, which are packed tokens.
 
     `output_param` is what the API calls `output_tokens_max` (None: as many as fit). `salt` and `adapter` keep
-    prompts apart in the prefix cache. `transfer` is `kv_transfer_params`.
+    prompts apart in the prefix cache. `transfer` is `kv_transfer_params`. `base64`: so vectors are wanted.
     """
 
     model: str
@@ -43,6 +43,7 @@ class Ask(Struct):
     token_ids: bool = False
     transfer: dict[str, Any] | None = None
     request_id: str = ""
+    base64: bool = False
 
 
 class _Part(Struct):
@@ -186,8 +187,8 @@ def messages(body: bytes) -> Ask:
     return said.ask([_conversation(system + said.messages, said.tools)], said.max_tokens, "max_tokens")
 
 
-def embeddings(body: bytes) -> tuple[Ask, bool]:
-    """What is to be embedded, and whether vectors are wanted as base64."""
+def embeddings(body: bytes) -> Ask:
+    """What is to be embedded."""
     said = read(body, _Embeddings)
     if said.dimensions is not None:
         raise Wrong(
@@ -196,7 +197,9 @@ def embeddings(body: bytes) -> tuple[Ask, bool]:
         )
     if not said.input:
         raise Wrong("The input must not be empty.", "input")
-    return said.ask(prompts(said.input), 1, "max_tokens"), said.encoding_format == "base64"
+    ask = said.ask(prompts(said.input), 1, "max_tokens")
+    ask.base64 = said.encoding_format == "base64"
+    return ask
 
 
 def prompts(given: str | list[Any]) -> list[bytes]:

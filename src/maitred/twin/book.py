@@ -14,6 +14,7 @@ from msgspec import Struct
 from maitred.twin.tokens import TOKEN_BYTES
 
 PAGE_TOKENS = 8192
+SEED_MASK = 2**64 - 1
 WORDS = (
     b"ale ash bay bee bow box bun cab cap cod cup dew dog ebb eel egg elm fig fir fog fox gem gin ham hay "
     b"hen hut ice ink ivy jam jar jug keg key kit lid log map mat mug net nut oak oar oat orb owl pan pea "
@@ -52,7 +53,7 @@ class Book:
         endless: bool = False,
     ) -> Plan:
         """The nth answer to packed tokens, of at most so many tokens; `endless`: of exactly so many."""
-        place = xxhash.xxh3_64_intdigest(prompt, nth)
+        place = xxhash.xxh3_64_intdigest(prompt, nth & SEED_MASK)
         whole = self._mean_tokens // 2 + (place >> 32) % (self._mean_tokens + 1)
         whole = max(1, whole, tokens_min)
         tokens = tokens_max if endless else min(whole, tokens_max)

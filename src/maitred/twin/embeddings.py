@@ -21,7 +21,6 @@ class Embeddings(Answer):
 
     prefix = "embd-"
     plan = EMBEDDED
-    base64 = False
 
     def whole(self) -> dict[str, Any]:
         """See Answer."""
@@ -50,6 +49,6 @@ class Embeddings(Answer):
         signs = int.from_bytes(b"".join(xxhash.xxh3_64_digest(text, n) for n in range(EMBEDDING_SIZE // 64)))
         length = EMBEDDING_SIZE**-0.5
         vector = [length if signs >> bit & 1 else -length for bit in range(EMBEDDING_SIZE)]
-        if not self.base64:
+        if not self.ask.base64:
             return vector
         return base64.b64encode(struct.pack(f"<{EMBEDDING_SIZE}f", *vector)).decode()

@@ -25,14 +25,6 @@ def _generating(read: Callable[[bytes], Ask], form: type[Answer]) -> Route:
     return Route(("POST",), handle)
 
 
-def _embed(house: House, exchange: HttpExchange) -> None:
-    ask, packed = bodies.embeddings(exchange.body)
-    answer = house.service.answer(exchange, ask, Embeddings)
-    assert isinstance(answer, Embeddings)  # noqa: S101 - it was just asked for
-    answer.base64 = packed
-    _answer(house, answer)
-
-
 def _answer(house: House, answer: Answer) -> None:
     """Answer, unless something is wrong."""
     exchange = answer.exchange
@@ -59,5 +51,5 @@ ROUTES = {
     "/v1/completions": _generating(bodies.completions, TextCompletion),
     "/v1/messages": _generating(bodies.messages, Message),
     "/v1/responses": _generating(bodies.responses, Response),
-    "/v1/embeddings": Route(("POST",), _embed),
+    "/v1/embeddings": _generating(bodies.embeddings, Embeddings),
 }

@@ -160,9 +160,7 @@ class LiveEngine:
             if engine.role is Role.PREFILL:
                 self._fetch(engine, track.job)
             track.out(track.job.output_tokens, over=True)
-        for number, track in list(running.items()):
-            if number not in running:  # left while the others were told
-                continue
+        for track in running.values():
             made = engine.made(track.job)
             if made > track.made:
                 self.counts.tokens(track, made, now)

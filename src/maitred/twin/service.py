@@ -81,13 +81,13 @@ class Service:
         self.find_model(ask)
         given = exchange.head.fields.get(b"x-request-id")
         ask.request_id = ask.request_id or (given or b"").decode("latin-1")
-        return form(exchange, ask, self.unique(), int(self.wall()))
+        return form(self.live, exchange, ask, self.unique(), int(self.wall()))
 
     def begin_answer(self, answer: Answer) -> None:
         """Hand an answer to the engine. Raises Wrong."""
         choices = self._choices(answer)
         try:
-            answer.start(self.live, choices)
+            answer.start(choices)
         except ValueError as error:
             raise Wrong(str(error), kind=INTERNAL, status=500) from error
         most = max(choice.job.output_tokens for choice in choices)
@@ -126,7 +126,7 @@ class Service:
         remote_tokens = 0
         if ask.transfer and ask.transfer.get("do_remote_prefill"):
             told = ask.transfer.get("remote_num_tokens")
-            remote_tokens = min(told, prompt_tokens) if isinstance(told, int) else prompt_tokens
+            remote_tokens = min(max(told, 0), prompt_tokens) if isinstance(told, int) else prompt_tokens
         return Job(
             next(self._numbers), prompt_tokens, plan.tokens, keys, ask.priority, ask.adapter, remote_tokens
         )

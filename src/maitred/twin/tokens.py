@@ -15,7 +15,6 @@ import xxhash
 
 TOKEN_BYTES = 4
 ID_MAX = 2**32 - 1
-KEY_MASK = 2**64 - 1
 
 END = b"<|end|>\0"
 ASSISTANT = b"<|assistant|>\0\0\0"

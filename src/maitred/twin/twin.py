@@ -117,7 +117,7 @@ class Twin:
             if left_s <= seconds:
                 return name
             left_s -= seconds
-        return "begin"
+        return self.service.profile.start[0][0]
 
     def meet(self, said: Fault) -> Fault:
         """See House."""
