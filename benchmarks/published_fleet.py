@@ -45,7 +45,8 @@ def main() -> None:
     for one, other in pairs:
         if one.rate >= UNDER_LOAD and one.ttft_p90_s and other.ttft_p90_s:
             off = one.ttft_p90_s / other.ttft_p90_s - 1
-            print(f"TTFT p90 at {one.rate:g}/s: {one.ttft_p90_s:.1f} s, published {other.ttft_p90_s:.1f} ({off:+.1%})")
+            waits = f"{one.ttft_p90_s:.1f} s, published {other.ttft_p90_s:.1f} ({off:+.1%})"
+            print(f"TTFT p90 at {one.rate:g}/s: {waits}")
     images = ROOT / "docs" / "images"
     images.mkdir(exist_ok=True)
     for name, svg in ladder_plots({"round-robin, simulated": simulated}, published).items():

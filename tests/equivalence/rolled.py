@@ -9,6 +9,7 @@ from msgspec import structs
 from maitred.config.simulate import Fault, Simulate
 from maitred.config.tree import Config, Upstream
 from maitred.sim.arrival import Arrival
+from maitred.sim.fleet import SWEEP_S
 from tests.equivalence.trace import PROFILE, URLS, Act, Flaw, Trace, arrival, changed, config
 from tests.equivalence.verbs import Verb
 
@@ -60,8 +61,10 @@ class Roll:
         match mishap:
             case "crash":
                 self._faults.append(Fault(at, url, "crash"))
-            case "hang" | "slow":
-                self._faults.append(Fault(at, url, mishap, until - at))
+            case "hang":
+                self._faults.append(Fault(_before_a_look(at), url, "hang", until - at))
+            case "slow":
+                self._faults.append(Fault(at, url, "slow", until - at))
             case "status":
                 self._flaws.append(Flaw(at, until, URLS[0], status=503))
             case "break":
@@ -72,6 +75,15 @@ class Roll:
                 self._acts += [Act(at, url=url, held=True), Act(until, url=url)]
             case _:
                 self._acts.append(Act(at, changed(begin, cap=rng.choice([1, 3, 5]))))
+
+
+def _before_a_look(at: float) -> float:
+    """Just before the gateway looks for late answers.
+
+    It counts a stream's silence from the look before the last token, the simulator from the one before the
+    hang. So there should be none between the two.
+    """
+    return at // SWEEP_S * SWEEP_S + 0.97 * SWEEP_S
 
 
 def tied(verbs: list[Verb]) -> bool:

@@ -13,6 +13,7 @@ FAULTS = (
     Fault(23.177, ONE, "slow", 2.171),
     Fault(29.119, ONE, "hang", 4.453),
     Fault(53.531, THREE, "cut", 3.1),
+    Fault(62.513, ONE, "slow", 9.0),
     Fault(63.117, ONE, "crash"),
     Fault(63.891, TWO, "crash"),
 )

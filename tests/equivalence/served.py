@@ -1,4 +1,8 @@
-"""A trace through the real gateway before twins, in virtual time: every line of it is what runs in production."""
+"""A trace through the real gateway before twins, in virtual time.
+
+Twins close each connection after its answer: whether one is at hand is not the simulator's business, and a
+request on one that is would leave a turn of the loop earlier.
+"""
 
 from __future__ import annotations
 

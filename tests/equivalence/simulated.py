@@ -11,7 +11,7 @@ from maitred.core.outcome import FailureKind
 from maitred.core.words import Endpoints, Failure, Held, Leg, Reset
 from maitred.sim.agenda import CHANGES
 from maitred.sim.arrival import Arrival
-from maitred.sim.fleet import ANSWER_TURNS, Fleet, Waits
+from maitred.sim.fleet import ANSWER_TURNS, Fleet, Waits, Write
 from maitred.sim.job import Told
 from maitred.sim.node import Node
 from maitred.sim.world import World
@@ -35,7 +35,11 @@ class Arrivals:
 class FlawedFleet(Fleet):
     """A fleet whose engines also have flaws: what a simulator's user cannot have, and a twin's can."""
 
-    flaws: tuple[Flaw, ...] = ()
+    def __init__(self, trace: Trace, nodes: list[Node], waits: Waits, journal: Write) -> None:
+        settings, workload = trace.config.core_settings(), Arrivals(trace.arrivals)
+        super().__init__(settings, nodes, workload, trace.seed, waits, journal)
+        self._flaws = trace.flaws
+        self._broken: list[Leg] = []
 
     def _submit(self, node: Node, leg: Leg) -> None:
         flaw = self._flaw(leg)
@@ -45,19 +49,25 @@ class FlawedFleet(Fleet):
         else:
             super()._submit(node, leg)
 
+    def hear(self, node: Node) -> None:
+        super().hear(node)
+        broken, self._broken = self._broken, []
+        for leg in broken:
+            # The client of an answer sees what was sent of it, and in a turn of its own the break.
+            stream = leg.ticket.request.stream
+            failure = Failure(FailureKind.TRUNCATED if stream else FailureKind.RESET, final=stream)
+            self.agenda.soon(2 if stream else 1, self._fails, (leg, failure))
+
     def _tell(self, node: Node, told: Told) -> None:
         super()._tell(node, told)
         leg = told.job.leg
         flaw = self._flaw(leg) if leg is not None else None
         if leg is not None and flaw is not None and told.tokens == flaw.tokens:
-            stream = leg.ticket.request.stream
-            failure = Failure(FailureKind.TRUNCATED if stream else FailureKind.RESET, final=stream)
-            # A break is seen in turns of its own; it comes behind what was sent of a stream.
-            self.agenda.soon(2 if stream else 1, self._fails, (leg, failure))
+            self._broken.append(leg)
 
     def _flaw(self, leg: Leg) -> Flaw | None:
         url, at = leg.endpoint.url, leg.sent_at
-        return next((it for it in self.flaws if it.url == url and it.at <= at < it.until), None)
+        return next((it for it in self._flaws if it.url == url and it.at <= at < it.until), None)
 
 
 def simulate(trace: Trace) -> list[Verb]:
@@ -66,9 +76,7 @@ def simulate(trace: Trace) -> list[Verb]:
     nodes = [Node(MODEL, url, trace.profile) for url in _urls(config)]
     upstream = config.upstream
     waits = Waits(upstream.connect_s, upstream.first_byte_s, upstream.idle_s)
-    workload = Arrivals(trace.arrivals)
-    fleet = FlawedFleet(config.core_settings(), nodes, workload, trace.seed, waits, journal.append)
-    fleet.flaws = trace.flaws
+    fleet = FlawedFleet(trace, nodes, waits, journal.append)
     World(fleet, config.scrape.period_s, config.simulate.faults, config.health).begin()
     for act in trace.acts:
         fleet.agenda.at(act.at, CHANGES, lambda act: _act(fleet, trace, act), act)

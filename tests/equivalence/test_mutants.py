@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pytest import MonkeyPatch
 
 from maitred.core.outcome import Outcome
 from maitred.core.words import Change, Failure, Leg, Ticket, Usage
@@ -16,10 +15,10 @@ from tests.equivalence.served import serve
 from tests.equivalence.simulated import simulate
 from tests.equivalence.verbs import Different, compare
 
-Mutant = Callable[[MonkeyPatch], None]
+Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
-def no_finish_on_cancel(patch: MonkeyPatch) -> None:
+def no_finish_on_cancel(patch: pytest.MonkeyPatch) -> None:
     finish = House.finish
 
     def mutant(house: House, ticket: Ticket, outcome: Outcome, usage: Usage | None) -> Outcome:
@@ -28,14 +27,14 @@ def no_finish_on_cancel(patch: MonkeyPatch) -> None:
     patch.setattr(House, "finish", mutant)
 
 
-def no_pump_after_fail(patch: MonkeyPatch) -> None:
+def no_pump_after_fail(patch: pytest.MonkeyPatch) -> None:
     def mutant(house: House, leg: Leg, failure: Failure) -> bool:
         return house.gateway.fail(leg, failure, house.clock())
 
     patch.setattr(House, "fail", mutant)
 
 
-def release_before_update(patch: MonkeyPatch) -> None:
+def release_before_update(patch: pytest.MonkeyPatch) -> None:
     def mutant(house: House, change: Change) -> None:
         now = house.clock()
         house._pump(now)
@@ -44,7 +43,7 @@ def release_before_update(patch: MonkeyPatch) -> None:
     patch.setattr(House, "update", mutant)
 
 
-def progress_by_read(patch: MonkeyPatch) -> None:
+def progress_by_read(patch: pytest.MonkeyPatch) -> None:
     def mutant(relay: Relay) -> None:
         tokens = relay._judge.note(b"".join(relay._recent))
         relay._recent.clear()
@@ -57,7 +56,7 @@ def progress_by_read(patch: MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "mutant", [no_finish_on_cancel, no_pump_after_fail, release_before_update, progress_by_read]
 )
-def test_it_is_found(mutant: Mutant, monkeypatch: MonkeyPatch) -> None:
+def test_it_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     with pytest.raises(Different):
         compare(simulate(TRACE), serve(TRACE))

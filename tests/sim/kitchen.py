@@ -69,5 +69,8 @@ def check(engine: Engine) -> None:
         assert set(pool._idle) == {key for key, count in pool._users.items() if not count}
         private = sum(table.blocks - len(table.shared) for table in tables)
         assert private + len(users) + pool.free == limits.kv_blocks
+        for each in (each for each in rank._running if each.decoding):
+            tokens = each.job.prompt_tokens + each.made(engine.steps)
+            assert each.table.blocks == -(-tokens // limits.block_tokens)
         assert len(rank._running) <= limits.sequences_max
         assert rank.step_decodes + rank.step_prefill <= limits.step_tokens_max

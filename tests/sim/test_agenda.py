@@ -26,3 +26,20 @@ def test_what_lies_behind_happens_now() -> None:
     while agenda.step():
         pass
     assert seen == [5.0]
+
+
+def test_what_is_to_be_soon_happens_in_turns_and_before_anything_else_of_the_instant() -> None:
+    agenda, done = Agenda(), list[str]()
+
+    def begin(_: object) -> None:
+        agenda.soon(3, done.append, "third")
+        agenda.soon(1, done.append, "first")
+        agenda.soon(2, done.append, "second")
+        agenda.soon(1, done.append, "first, too")
+
+    agenda.at(1.0, ENDS, begin)
+    agenda.at(1.0, CHANGES, done.append, "change")
+    while agenda.step():
+        pass
+    assert done == ["first", "first, too", "second", "third", "change"]
+    assert agenda.now == 1.0

@@ -43,6 +43,17 @@ def test_the_figures_of_a_run_are_found_again() -> None:
     assert done[-1] == 1.0
 
 
+def test_a_few_that_were_held_up_do_not_matter() -> None:
+    run = requests()
+    held = [
+        replace(each, last_at=each.last_at + 30) if number % 8 == 0 else each
+        for number, each in enumerate(run)
+    ]
+    step = fit(held, GUESS, slice(0, 40)).profile.step
+    assert step.base_s == pytest.approx(TRUTH.base_s, rel=0.05)
+    assert step.prefill_tokens_per_s == pytest.approx(TRUTH.prefill_tokens_per_s, rel=0.1)
+
+
 def test_without_context_it_fits_worse() -> None:
     run = requests()
     without = fit(run, GUESS, slice(0, 40), context=False)

@@ -238,6 +238,20 @@ def test_jobs_go_to_the_rank_with_fewest_and_all_wait_for_the_slowest() -> None:
     assert [each.over_at for each in jobs] == pytest.approx([7.4, 7.4, 7.4])
 
 
+def test_ranks_may_take_turns_in_being_the_slowest() -> None:
+    step = StepTime(base_s=1.0, per_sequence_s=0.0, per_token_s=0.01, prefill_tokens_per_s=1e6)
+    over = []
+    for lazy in (True, False):
+        engine = Engine(profile(ranks=2, step=step, block_tokens=64), progress_tokens=0, lazy=lazy)
+        jobs = [Job(1, 60, 40), Job(2, 20, 40), Job(3, 1, 1), Job(4, 20, 40)]
+        serve_all(engine, [(0.0, each) for each in jobs])
+        over.append([each.over_at for each in jobs])
+    # One context of 60 tokens is more than two of 20 until these have grown to 40 each.
+    assert over[0] == pytest.approx(over[1], abs=1e-9)
+    longest = [max(60 + made, 2 * (20 + made)) for made in range(1, 40)]
+    assert over[0][0] == pytest.approx(1 + sum(1 + 0.01 * context for context in longest), abs=1e-3)
+
+
 def test_waiting_weighs_four_times_as_much_as_running() -> None:
     engine = Engine(profile(ranks=2, sequences_max=4), progress_tokens=0)
     for number in range(8):

@@ -54,6 +54,8 @@ def test_a_cache_is_what_weights_leave_of_memory() -> None:
 def test_what_cannot_be_split_is_copied() -> None:
     tables = profiles._table("gpus", profiles.Gpu), profiles._table("models", profiles.Model)
     h200, deepseek, moe = tables[0]["h200"], tables[1]["deepseek-v3"], tables[1]["qwen3-235b-a22b"]
+    alone, together = (profiles._kv_tokens(h200, deepseek, gpus, 0.9) for gpus in (4, 8))
+    assert alone < 0 < together < 8 * 140.4 * 2**30 / 70_272 / 8
     step = profiles._step(h200, deepseek, 8)
     assert step.per_token_s == pytest.approx(70_272 / (4.8e12 * 0.9))
     assert profiles._step(h200, moe, 8).per_token_s == profiles._step(h200, moe, 4).per_token_s

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from maitred.sim.engine import Engine
 from maitred.sim.job import Job, Milestone, Role, Told
-from maitred.sim.profile import Profile
+from maitred.sim.profile import Profile, StepTime
 from tests.sim.kitchen import check, job, profile, serve, serve_all
 from tests.sim.test_kv import Mirror
 
@@ -96,6 +96,40 @@ def test_who_was_preempted_comes_before_who_waits_and_nobody_comes_in_meanwhile(
     assert jobs[2].scheduled_at >= jobs[0].over_at
 
 
+def test_nobody_comes_in_while_another_is_preempted() -> None:
+    engine = Engine(profile(kv_blocks=6, sequences_max=2, by_priority=True), progress_tokens=0)
+    jobs = [job(1, prompt=8, output=9, priority=1), job(2, prompt=8, output=9, priority=5)]
+    urgent = job(3, prompt=1, output=1)
+    serve_all(engine, [(0.0, jobs[0]), (0.0, jobs[1]), (1.5, urgent)])
+    # Two are running until the block for the sixth token is wanted, at 5.16.
+    assert jobs[1].preemptions == 1
+    assert urgent.scheduled_at == pytest.approx(6.16)
+
+
+def test_one_whose_last_token_is_on_the_way_is_not_served_again() -> None:
+    engine = Engine(profile(kv_blocks=6, asynchronous=True), progress_tokens=0)
+    old, young = job(1, prompt=8, output=9), job(2, prompt=8, output=5)
+    told = serve_all(engine, [(0.0, old), (0.0, young)])
+    # When the older wants its next block, the younger is over but still in its place.
+    assert (old.preemptions, young.preemptions) == (0, 0)
+    assert [each.milestone for each in told if each.job is young] == [Milestone.FIRST, Milestone.DONE]
+    assert old.over_at == pytest.approx(9.16)
+
+
+def test_a_head_that_is_blocked_costs_no_steps() -> None:
+    engine = Engine(profile(kv_blocks=100), progress_tokens=0)
+    jobs = [job(1, prompt=8, output=300), job(2, prompt=396, output=1)]
+    for each in jobs:
+        engine.submit(each, 0.0)
+    engine.advance(2.0)
+    instants = 0
+    while engine.next_at is not None:
+        engine.advance(engine.next_at)
+        instants += 1
+    assert jobs[1].scheduled_at == pytest.approx(jobs[0].over_at)
+    assert instants < 100
+
+
 def test_a_head_that_has_no_room_blocks_those_behind_it() -> None:
     engine = Engine(profile(kv_blocks=6), progress_tokens=0)
     jobs = [job(1, prompt=8, output=9), job(2, prompt=20, output=1), job(3, prompt=4, output=1)]
@@ -155,6 +189,7 @@ def test_an_idle_engine_wakes_when_an_adapter_is_loaded() -> None:
 
 PROFILES = st.builds(
     profile,
+    step=st.sampled_from([StepTime(1.0, 0.0, 0.0, 100.0), StepTime(1.0, 0.01, 0.05, 100.0)]),
     kv_blocks=st.sampled_from([16, 24, 200]),
     block_tokens=st.just(4),
     ranks=st.sampled_from([1, 1, 2]),
@@ -215,7 +250,7 @@ def run(engine: Engine, requests: list[dict[str, object]]) -> tuple[list[Told], 
     return told + serve(engine), jobs, aborted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(PROFILES, REQUESTS, st.sampled_from([0, 1, 5]))
 def test_every_job_is_served_once_and_everything_is_given_back(
     of: Profile, requests: list[dict[str, object]], progress_tokens: int
@@ -242,7 +277,7 @@ def test_every_job_is_served_once_and_everything_is_given_back(
         assert set(mirror.keys) == set(engine._ranks[0].pool._users)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(PROFILES, REQUESTS, st.sampled_from([0, 1, 5]), st.sampled_from(Role))
 def test_jumping_over_steps_changes_nothing(
     of: Profile, requests: list[dict[str, object]], progress_tokens: int, role: Role

@@ -5,6 +5,7 @@ Only what `--help` needs is imported at the top; the rest comes when the command
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,13 @@ FORM = click.Choice(["map", "array"])
 
 
 @click.command()
+@click.option(
+    "-c",
+    "--config",
+    "fleet",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Run a twin for each endpoint of this configuration, with the faults of its `simulate` section.",
+)
 @click.option("--profile", "name", default="h100-qwen3-32b", show_default=True, help="A model on its GPUs.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", default=8101, show_default=True, type=PORT, help="Port to listen at; 0: a free one.")
@@ -41,6 +49,7 @@ FORM = click.Choice(["map", "array"])
 @click.option("--fail", default="", metavar="WORDS", help="What is wrong from the start; see above.")
 @click.option("--exit-on-crash", is_flag=True, help="A crash ends the process, with exit code 70.")
 def twin(
+    fleet: Path | None,
     name: str,
     host: str,
     port: int,
@@ -59,6 +68,7 @@ def twin(
 
     \b
       maitred twin --profile h100-qwen3-32b --port 8101
+      maitred twin -c maitred.yaml
       maitred twin --port 8102 --kv-events 'tcp://*:5557' --kv-replay 'tcp://*:5558'
       maitred serve http://127.0.0.1:8101 http://127.0.0.1:8102
 
@@ -73,6 +83,9 @@ def twin(
       curl -X POST http://127.0.0.1:8101/twin/crash
       curl -X POST http://127.0.0.1:8101/twin/recover
     """
+    if fleet is not None:
+        _fleet(fleet)
+        return
     from maitred.sim.job import Role
     from maitred.sim.profiles import load
     from maitred.twin.faults import parse
@@ -97,6 +110,19 @@ def twin(
     except OSError as error:
         raise click.ClickException(str(error)) from error
     raise SystemExit(code)
+
+
+def _fleet(path: Path) -> None:
+    """The twins of a whole configuration, until a signal."""
+    from maitred.app.twins import run
+    from maitred.config.load import load
+    from maitred.config.raw import ConfigError
+    from maitred.sim.simulate import SimulationError
+
+    try:
+        run(load(path, {}), click.echo)
+    except (ConfigError, SimulationError) as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _changed(profile: Profile, **flags: Any) -> Profile:

@@ -44,11 +44,9 @@ class Simulate(Struct, frozen=True):
     """What stands behind the endpoints when there are no real engines."""
 
     profile: Annotated[
-        str,
-        Setting(
-            "profile", TEXT, "The engine at every endpoint.", "none"
-        ),
-    ] = ""
+        str | None,
+        Setting("profile", TEXT, "The engine at every endpoint.", "none"),
+    ] = None
     engines: Annotated[
         tuple[Engine, ...], Setting("engines", Listed(Engine), "Endpoints that are other engines.")
     ] = ()

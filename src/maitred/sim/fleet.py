@@ -43,7 +43,7 @@ BYTES_PER_TOKEN = 4
 """Of a request's body: about what English text has."""
 
 WAKE_TURNS, CONNECT_TURNS, ANSWER_TURNS = 1, 1, 3
-"""Turns of the gateway's loop until a journey is woken, has its connection, hears what was answered at once."""
+"""Turns of the gateway's loop until a journey is woken, has a connection, hears what was answered at once."""
 SWEEP_S = 0.25
 """How often the gateway looks for what is late, as in `net/sweep.py`."""
 
@@ -88,12 +88,12 @@ class Fleet:
         self.records: list[Record] = []
         self.expected = 0
         """Arrivals that have not come, and tickets that have not ended."""
-        self._workload = workload
         self.waits = waits
+        self._workload = workload
         self._keys = Keys()
         self._arrivals: dict[str, Arrival] = {}
         self._due: float | None = None
-        self._late: dict[float, dict[int, tuple[Node, LegPhase]]] = {}  # by instant: who has to be further
+        self._awaited: dict[float, dict[int, tuple[Node, LegPhase]]] = {}  # who has to be further by when
 
     @property
     def now(self) -> float:
@@ -238,7 +238,10 @@ class Fleet:
             self.hear(node)
 
     def hear(self, node: Node) -> None:
-        """Let the engine come to this instant, and hear what it tells: of answers that are over last."""
+        """Let the engine come to this instant, and hear what it tells.
+
+        It sends first what is over; the gateway takes another turn to see that it is.
+        """
         if not node.telling:
             return
         told = node.engine.advance(self.now)
@@ -338,10 +341,9 @@ class Fleet:
         """The engine's process dies, and with it every answer there, as far as it had come."""
         self.hear(node)
         node.up = False
-        for leg in [job.leg for job in node.jobs.values()]:
-            if leg is not None:
-                kind = FailureKind.TRUNCATED if self._heard(node, leg) else FailureKind.RESET
-                self._fails((leg, Failure(kind, final=leg.phase is LegPhase.ANSWERED)))
+        for leg in [job.leg for job in node.jobs.values() if job.leg is not None]:
+            kind = FailureKind.TRUNCATED if self._heard(node, leg) else FailureKind.RESET
+            self._fails((leg, Failure(kind, final=leg.phase is LegPhase.ANSWERED)))
         node.restart(self.now)
 
     def silence(self, node: Node) -> None:
@@ -362,16 +364,19 @@ class Fleet:
         return leg.ticket.request.stream and leg.sent_at < node.hung_at
 
     def _expect_sign(self, node: Node, leg: Leg, wait_s: float) -> None:
-        """Unless the leg gets further, the gateway, which looks now and then, sees that the wait is over."""
+        """Give the leg up at the look by which the wait is over, unless it is further by then.
+
+        Of a stream that has begun only an engine's silence counts, not that it was preempted for long.
+        """
         looked_at = self.now // SWEEP_S * SWEEP_S
         at = math.ceil((looked_at + wait_s) / SWEEP_S) * SWEEP_S
-        if at not in self._late:
-            self._late[at] = {}
+        if at not in self._awaited:
+            self._awaited[at] = {}
             self.agenda.at(at, TIMERS, self._sweep, at)
-        self._late[at][leg.number] = (node, leg.phase)
+        self._awaited[at][leg.number] = (node, leg.phase)
 
     def _sweep(self, at: float) -> None:
-        for number, (node, phase) in sorted(self._late.pop(at).items()):
+        for number, (node, phase) in sorted(self._awaited.pop(at).items()):
             job = node.jobs.get(number)
             if job is not None and job.leg is not None and job.leg.phase is phase:
                 self._give_up(node, job.leg)
@@ -385,5 +390,5 @@ class Fleet:
 
 
 def _goes_on(told: Told) -> bool:
-    """Engines send first what is over: nothing of it is left to be made."""
+    """Whether something of its answer is still to be made."""
     return math.isnan(told.job.over_at)

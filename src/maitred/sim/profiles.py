@@ -40,7 +40,7 @@ WEIGHTS_BYTES_PER_S = 1.5e9
 
 COMPUTED = {
     "step": (
-        "computed, off by 18 % (dense) or 37 % (mixtures): weights read / (memory rate x 0.9) + 80 us a layer; "
+        "computed, 18 % (dense) or 37 % (mixtures) off: weights read / (memory rate x 0.9) + 80 us a layer; "
         "the cache of a token / (memory rate x 0.9); 2 x active parameters / (compute rate x 0.5)"
     ),
     "kv_blocks": (

@@ -117,8 +117,7 @@ class Scheduler:
 
     def quiet_steps(self, step: int) -> int:
         """In how many steps something is due here; until then each is as the one in flight, a token later."""
-        unsettled = self.step_prefill or self._over or self._aborted
-        if unsettled or (self.waiting and not self._blocked):
+        if self.step_prefill or self._over or (self.waiting and not self._blocked):
             return 1
         if not self._decoding:
             self._milestones.clear()  # of sequences that have left
@@ -215,13 +214,8 @@ class Scheduler:
         return bool(self.step_decodes or self.step_prefill)
 
     def _grow(self, step: int) -> None:
-        """Give a block to those that have filled their last one, in the order of the queue if it is tight."""
-        due = self._growths.pop(step, None)
-        if due is None:
-            return
-        if len(due) > self.pool.free:
-            due.sort(key=_ORDER)
-        for sequence in due:
+        """Give a block to those that have filled their last one."""
+        for sequence in self._growths.pop(step, ()):
             if sequence.growth_step != step or not self._make_room(sequence, 1, step):
                 continue
             table = sequence.table
@@ -238,7 +232,11 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, blocks: int, step: int) -> bool:
         """Preempt others until so many blocks are free; False if the sequence itself had to go."""
         while self.pool.free < blocks:
-            victim = max((each for each in self._running if not each.over), key=_ORDER)
+            victim = max(self._running, key=_ORDER)
+            if victim.over:  # its last token is on the way: it loses nothing
+                self._over.remove(victim)
+                self._vacate([victim])
+                continue
             self._preempt(victim, step)
             if victim is sequence:
                 return False
@@ -329,12 +327,10 @@ class Scheduler:
         self._milestones.setdefault(due, []).append(sequence)
 
     def _await_growth(self, sequence: Sequence) -> None:
-        """Note the step after which all its blocks are full, if it still decodes then."""
+        """Note the step after which all its blocks are full."""
         room = sequence.table.blocks * self._block_tokens
-        due = room + 1 - sequence.job.prompt_tokens + sequence.zero
-        if due - sequence.zero < sequence.output_tokens:
-            sequence.growth_step = due
-            self._growths.setdefault(due, []).append(sequence)
+        due = sequence.growth_step = room + 1 - sequence.job.prompt_tokens + sequence.zero
+        self._growths.setdefault(due, []).append(sequence)
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._block_tokens)

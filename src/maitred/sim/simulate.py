@@ -71,7 +71,7 @@ def simulate(
         config.simulate.network_s,
     )
     fleet = Fleet(config.core_settings(), nodes, workload(Random(seed)), seed, waits, journal)
-    World(fleet, config.scrape.period_s, config.simulate.faults).begin()
+    World(fleet, config.scrape.period_s, config.simulate.faults, config.health).begin()
     fleet.begin()
     samples, look_at = Samples(), 0.0
     while fleet.expected and fleet.step():
