@@ -185,6 +185,16 @@ def test_an_idle_engine_wakes_when_an_adapter_is_loaded() -> None:
     assert only.scheduled_at == pytest.approx(6.0)
 
 
+def test_what_happens_in_one_step_is_told_in_the_order_of_the_queue() -> None:
+    engine = Engine(profile(kv_token_bytes=5, transfer_bytes_per_s=10.0), progress_tokens=0)
+    early, late = job(1, prompt=20, remote_tokens=20, output=3), job(2, output=11)
+    told = serve_all(engine, [(0.0, early), (0.0, late)])
+    assert [(each.job, each.milestone) for each in told if each.at == late.over_at] == [
+        (early, Milestone.FIRST),
+        (late, Milestone.DONE),
+    ]
+
+
 # -- whatever comes -------------------------------------------------------------------------------
 
 PROFILES = st.builds(

@@ -152,7 +152,7 @@ class Scheduler:
     # -- the end of a step ------------------------------------------------------------------------
 
     def complete(self, step: int, at: float, told: list[Told]) -> list[Sequence]:
-        """The step is over: tell its milestones, and return the sequences that are done."""
+        """The step is over: tell its milestones in the queue's order, and return who is done."""
         done = []
         for sequence in sorted(self._milestones.pop(step, ()), key=_ORDER):
             if sequence.milestone_step != step:
