@@ -1,9 +1,9 @@
-"""Small engines for tests: round figures, a driver, and what must be true of an engine at any time."""
+"""Small engines for tests: round figures, a driver, a listener, and what must be true at any time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +24,25 @@ PROFILE = Profile(
     asynchronous=False,
 )
 """A step takes a second, and one more for every 100 tokens of prompts."""
+
+
+class Mirror:
+    """A listener: every key that is cached, with the one before it in its chain."""
+
+    def __init__(self) -> None:
+        self.keys: dict[int, int | None] = {}
+
+    def stored(self, keys: Sequence[int], parent: int | None, job: Job) -> None:
+        for key in keys:
+            self.keys[key] = parent
+            parent = key
+
+    def removed(self, keys: Sequence[int]) -> None:
+        for key in keys:
+            del self.keys[key]
+
+    def cleared(self) -> None:
+        self.keys.clear()
 
 
 def profile(**changes: Any) -> Profile:

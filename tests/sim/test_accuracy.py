@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from maitred.sim.calibrate import Errors, fit, judge
+from maitred.sim.measured import Measured, read_run
 from maitred.sim.profile import StepTime
 from maitred.sim.profiles import load
-from maitred.sim.runs import Measured, read_run
 
 RUNS = Path(__file__).parents[1] / "data" / "vllm_runs"
 FITTED, JUDGED = slice(0, 150), slice(150, None)

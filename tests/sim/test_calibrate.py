@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from maitred.sim.calibrate import Errors, fit, judge, replay
+from maitred.sim.measured import Measured
 from maitred.sim.profile import Profile, StepTime
-from maitred.sim.runs import Measured
 from tests.sim.kitchen import profile
 
 TRUTH = StepTime(base_s=0.02, per_sequence_s=0.0, per_token_s=2e-7, prefill_tokens_per_s=12_000)
@@ -69,6 +69,24 @@ def test_an_error_is_signed_and_relative() -> None:
     assert 0.05 < errors.tpot_mean < 0.3
     assert errors.tpot_mape == pytest.approx(errors.tpot_mean, abs=0.1)
     assert errors.e2e_mean > 0.05
+
+
+def test_where_no_answer_waits_for_a_prompt_the_speed_of_prompts_stays() -> None:
+    asked = [Measured(100.0 * at, 10 + 90 * at, 50, 100.0 * at, 0, 0) for at in range(20)]
+    run = [served.times for served in replay(asked, ENGINE)]
+    step = fit(run, GUESS, slice(0, 20)).profile.step
+    assert step.base_s == pytest.approx(TRUTH.base_s, rel=0.01)
+    assert step.per_token_s == pytest.approx(TRUTH.per_token_s, rel=0.01)
+    assert step.prefill_tokens_per_s == GUESS.step.prefill_tokens_per_s
+
+
+def test_a_run_that_tells_too_little_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 10 requests"):
+        fit(requests(), GUESS, slice(0, 9))
+    alike = [Measured(100.0 * at, 10, 50, 100.0 * at, 0, 0) for at in range(20)]
+    run = [served.times for served in replay(alike, ENGINE)]
+    with pytest.raises(ValueError, match="too much alike"):
+        fit(run, GUESS, slice(0, 20))
 
 
 def test_a_request_that_never_fits_is_said() -> None:

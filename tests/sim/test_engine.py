@@ -9,8 +9,7 @@ import pytest
 from maitred.sim.engine import Engine
 from maitred.sim.job import Job, Milestone, Role
 from maitred.sim.profile import StepTime
-from tests.sim.kitchen import check, job, profile, serve, serve_all
-from tests.sim.test_kv import Mirror
+from tests.sim.kitchen import Mirror, check, job, profile, serve, serve_all
 
 FIRST, PROGRESS, DONE = Milestone
 

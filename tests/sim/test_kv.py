@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from maitred.sim.job import Job
 from maitred.sim.kv import BlockPool, BlockTable
-
-
-class Mirror:
-    """A listener that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.keys: dict[int, int | None] = {}
-
-    def stored(self, keys: Sequence[int], parent: int | None, job: Job) -> None:
-        for key in keys:
-            self.keys[key] = parent
-            parent = key
-
-    def removed(self, keys: Sequence[int]) -> None:
-        for key in keys:
-            del self.keys[key]
-
-    def cleared(self) -> None:
-        self.keys.clear()
+from tests.sim.kitchen import Mirror
 
 
 def table(*keys: int) -> BlockTable:

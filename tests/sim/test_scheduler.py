@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from maitred.sim.engine import Engine
 from maitred.sim.job import Job, Milestone, Role, Told
 from maitred.sim.profile import Profile, StepTime
-from tests.sim.kitchen import check, job, profile, serve, serve_all
-from tests.sim.test_kv import Mirror
+from tests.sim.kitchen import Mirror, check, job, profile, serve, serve_all
 
 
 def test_prompts_come_in_chunks_behind_those_that_decode() -> None:

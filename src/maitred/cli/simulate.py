@@ -64,6 +64,60 @@ def profiles() -> None:
         click.echo(f"{name:32} {profile.model} on {profile.gpu}, {tokens:,} tokens of KV cache")
 
 
+@simulate.command()
+@click.argument("run", type=FILE)
+@click.option(
+    "--profile", "name", required=True, metavar="NAME", help="The engine that was measured, to start from."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write the fitted profile into this file (*.yaml)."
+)
+def calibrate(run: Path, name: str, out: Path | None) -> None:
+    """Fit a profile to a measured RUN of an engine, and say how well it foretells the run.
+
+    One JSON object a line: request_id, input_toks, output_toks, arrival_time, queued_ts, first_token_ts and
+    last_token_ts, in seconds. The first half is fitted, the second half judged. Where a profile's name is
+    asked for, the file it is written into may be given.
+
+    \b
+      maitred simulate calibrate run.jsonl --profile h100-llama-3.1-8b --out ours.yaml
+      maitred simulate -c maitred.yaml --workload chat.yaml --profile ours.yaml
+    """
+    from maitred.sim import calibrate as calibration
+    from maitred.sim.measured import read_run
+    from maitred.sim.profiles import load, write
+
+    try:
+        profile, measured = load(name), read_run(run)
+        for complaint in measured.complaints:
+            click.echo(complaint, err=True)
+        requests, half = measured.requests, len(measured.requests) // 2
+        with click.progressbar(length=100, label="fitting", file=sys.stderr) as bar:
+            fitted = calibration.fit(
+                requests, profile, slice(half), lambda done: bar.update(int(100 * done) - bar.pos)
+            ).profile
+        errors = calibration.judge(requests, fitted, slice(half, None))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    step = fitted.step
+    click.echo(
+        f"a step takes {1000 * step.base_s:.2f} ms + {1e6 * step.per_token_s:.4f} us for each token of context; "
+        f"prompts {step.prefill_tokens_per_s:,.0f} tokens/s"
+    )
+    click.echo(f"fitted to {half} requests; on the other {len(requests) - half} the model is off by")
+    for label, off in (
+        ("time per token, mean", errors.tpot_mean),
+        ("time per token, each request, mean of |error|", errors.tpot_mape),
+        ("time to first token, p50", errors.ttft_p50),
+        ("time to first token, p90", errors.ttft_p90),
+        ("end to end, mean", errors.e2e_mean),
+    ):
+        click.echo(f"  {label:48} {100 * off:+6.1f} %")
+    if out is not None:
+        write(calibration.named(fitted, out.stem, run.name), out)
+        click.echo(f"the profile is {out}", err=True)
+
+
 def _simulate(
     configs: Sequence[Path],
     workload: Path,

@@ -21,16 +21,20 @@ from msgspec.structs import replace
 
 from maitred.sim.engine import Engine
 from maitred.sim.job import Job, Milestone, block_keys
+from maitred.sim.measured import Measured
 from maitred.sim.profile import Profile, StepTime
-from maitred.sim.runs import Measured
 
 ROUNDS = 15
+REQUESTS_MIN = 10
 DAMPING = 0.5
 DECODE_TOLERANCE = 0.03
 """Who is further off than this counts less: it may have been preempted in one of the two worlds only."""
 
 TTFT_TOLERANCE, TTFT_TOLERANCE_S = 0.1, 0.05
 """Parts of the loss: an error in time to first token weighs 1 at 10 % + 50 ms."""
+
+INDEPENDENT = 1e-9
+"""What must be left of a figure's square when the others have been taken out of it."""
 
 STEPS, CONTEXT, PROMPTS = range(3)
 """What an answer's time is made of, as places in a list."""
@@ -56,6 +60,11 @@ class Fitted(Struct, frozen=True):
     profile: Profile
     loss: float
     errors: Errors
+
+
+def named(profile: Profile, name: str, run: str) -> Profile:
+    """A fitted profile under a name of its own, saying where its step time is from."""
+    return replace(profile, name=name, sources={**profile.sources, "step": f"fitted to {run}"})
 
 
 class Served(Struct):
@@ -84,10 +93,15 @@ def fit(
     """Fit a profile's step time to a part of a run (by order of arrival), starting from what it is.
 
     `progress` hears how much is done, 0 to 1; 300 requests take two seconds. `context` False leaves the share
-    of context out, which shows what it is worth. Raises ValueError where a request can never fit.
+    of context out, which shows what it is worth. The speed of prompts stays as it is where no answer had to
+    wait for one. Raises ValueError where a request can never fit, or they are too much alike.
     """
     wanted = (STEPS, CONTEXT, PROMPTS) if context else (STEPS, PROMPTS)
     step, real = profile.step, requests[part]
+    if sum(each.tokens > 1 for each in real) < REQUESTS_MIN:
+        raise ValueError(
+            f"to fit a profile, at least {REQUESTS_MIN} requests must have answers of several tokens"
+        )
     figures = [step.base_s, step.per_token_s if context else 0.0, 1 / step.prefill_tokens_per_s]
     tried: list[Fitted] = []
     for number in range(ROUNDS):
@@ -197,15 +211,18 @@ def _regress(
     ]
     errors = [abs(sum(a * b for a, b in zip(row, figures, strict=True)) - 1) for row in rows]
     weights = [min(1.0, DECODE_TOLERANCE / error) if error else 1.0 for error in errors]
-    wanted = list(wanted)
-    while True:
+    idle = [part for part in wanted if not any(row[part] for row in rows)]
+    found = [figures[part] if part in idle else 0.0 for part in (STEPS, CONTEXT, PROMPTS)]
+    wanted = [part for part in wanted if part not in idle]
+    while wanted:
         matrix = [[_dot(weights, rows, a, b) for b in wanted] for a in wanted]
         solution = _solve(matrix, [_dot(weights, rows, a) for a in wanted])
         if min(solution) >= 0:
             break
         del wanted[solution.index(min(solution))]
-    found = dict(zip(wanted, solution, strict=True))
-    return [found.get(part, 0.0) for part in (STEPS, CONTEXT, PROMPTS)]
+    for part, value in zip(wanted, solution, strict=True):
+        found[part] = value
+    return found
 
 
 def _dot(weights: Sequence[float], rows: Sequence[Sequence[float]], a: int, b: int | None = None) -> float:
@@ -215,10 +232,12 @@ def _dot(weights: Sequence[float], rows: Sequence[Sequence[float]], a: int, b: i
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Solve a small symmetric system by elimination."""
+    """Solve a small system of normal equations by elimination."""
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for pivot in range(size):
+        if rows[pivot][pivot] <= INDEPENDENT * matrix[pivot][pivot]:
+            raise ValueError("the requests of this run are too much alike to tell what takes their time")
         for other in range(size):
             if other != pivot:
                 factor = rows[other][pivot] / rows[pivot][pivot]

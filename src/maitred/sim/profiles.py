@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -119,13 +120,28 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Profile:
-    """The profile of this name. Raises ValueError naming those that are nearest."""
+    """The profile of this name, or in this file (*.yaml). Raises ValueError, naming the nearest."""
+    if name.endswith(".yaml"):
+        return read(Path(name))
     gpu, _, model = name.partition("-")
     gpus = _gpus(gpu, model) if gpu in _table("gpus", Gpu) and model in _table("models", Model) else None
     if gpus is None:
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.3)
         raise ValueError(f"no profile {name!r}; near it are {', '.join(near) or 'none'}")
     return _profile(name, _table("gpus", Gpu)[gpu], _table("models", Model)[model], gpus)
+
+
+def read(path: Path) -> Profile:
+    """A profile from a file, as `write` writes it. Raises ValueError."""
+    try:
+        return msgspec.yaml.decode(path.read_bytes(), type=Profile)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ValueError(f"no profile in {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def write(profile: Profile, path: Path) -> None:
+    """Keep a profile in a file. Raises OSError."""
+    path.write_bytes(msgspec.yaml.encode(profile))
 
 
 def _known(name: str) -> Known:

@@ -68,6 +68,8 @@ class _Row(Struct):
             raise ValueError("input_toks and output_toks must be at least 1")
         if not self.queued_ts <= self.first_token_ts <= self.last_token_ts:
             raise ValueError("queued_ts, first_token_ts, last_token_ts must be in this order")
+        if self.output_toks > 1 and self.first_token_ts == self.last_token_ts:
+            raise ValueError("several tokens at one instant")
 
 
 def read_run(path: Path) -> MeasuredRun:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from maitred.sim.runs import Measured, read_run
+from maitred.sim.measured import Measured, read_run
 
 ROW = {
     "request_id": "r",
@@ -57,6 +57,8 @@ def test_bad_rows_are_counted_and_the_first_three_named(tmp_path: Path) -> None:
 def test_a_file_without_a_good_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no row of a measured run in it. run.jsonl:1: queued_ts"):
         read_run(written(tmp_path, ROW | {"last_token_ts": 1.0}))
+    with pytest.raises(ValueError, match="several tokens at one instant"):
+        read_run(written(tmp_path, ROW | {"last_token_ts": 8.0}))
     with pytest.raises(ValueError, match=r"no row of a measured run in it$"):
         read_run(written(tmp_path))
 
