@@ -11,6 +11,9 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+UNFINISHED = "run ended"
+"""Why we left a request that the end of the run cut off."""
+
 
 class Ending(IntEnum):
     """How it ended for the client."""
@@ -24,7 +27,7 @@ class Ending(IntEnum):
     """We left: the class's patience was over, or the run was ended."""
 
 
-class Shot(Struct):
+class Shot(Struct, gc=False):
     """One request.
 
     `due_at` is when the schedule wanted it sent, `sent_at` when its last byte was given to the system;
@@ -33,7 +36,8 @@ class Shot(Struct):
     many gaps.
     `reads_at` holds the instants of such reads where it is asked for, else nothing.
     `tokens`: of the answer, by the server's usage, else by events counted (`counted`). `cached_tokens`,
-    `queue_s`: where the server tells. `why`: the outcome or error in a word or two, "" where it completed.
+    `queue_s`: where the server tells. `connect_s`: of the time before it was sent, how long a new connection
+    took; what is left of it is the load generator's own lag. `why`: the outcome or error in a word or two, "" where it completed.
     """
 
     number: int
@@ -58,11 +62,12 @@ class Shot(Struct):
     reads_at: tuple[float, ...] = ()
     conversation: int = 0
     turn: int = 0
+    connect_s: float = 0.0
 
     @property
     def lag_s(self) -> float:
-        """How late it was sent."""
-        return self.sent_at - self.due_at
+        """How late it was sent, by the load generator's own fault."""
+        return self.sent_at - self.due_at - self.connect_s
 
     @property
     def ttft_s(self) -> float | None:
@@ -102,12 +107,13 @@ class Shot(Struct):
 class Own(Struct):
     """How the load generator itself fared, over one run or one second of it.
 
-    `cpu_share`: of its core, 0 to 1. `stall_s`: the longest time its loop was late. `connects`: connections
+    `cpu_share`: of its core, 0 to 1, `cpu_share_max` in the busiest second. `stall_s`: the longest time its loop was late. `connects`: connections
     opened, `connect_failures` of them in vain. `buffered_bytes`: the most that waited in its own write
     buffers.
     """
 
     cpu_share: float = 0.0
+    cpu_share_max: float = 0.0
     stall_s: float = 0.0
     connects: int = 0
     connect_failures: int = 0
@@ -147,5 +153,5 @@ class Run(Struct):
         return shot.within(self.slo_ttft_s, self.slo_tpot_s)
 
     def measured(self) -> list[Shot]:
-        """The shots that figures are made of: all but those of stages that warm up."""
-        return [shot for shot in self.shots if shot.stage not in self.warm_up]
+        """The shots that figures are made of: not those of stages that warm up, nor what the end cut off."""
+        return [shot for shot in self.shots if shot.stage not in self.warm_up and shot.why != UNFINISHED]

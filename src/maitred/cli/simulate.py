@@ -101,7 +101,7 @@ def calibrate(run: Path, name: str, out: Path | None) -> None:
         raise click.UsageError(str(error)) from error
     step = fitted.step
     click.echo(
-        f"a step takes {1000 * step.base_s:.2f} ms + {1e6 * step.per_token_s:.4f} us for each token of context; "
+        f"a step takes {1000 * step.base_s:.2f} ms + {1e6 * step.per_token_s:.4f} us a token of context; "
         f"prompts {step.prefill_tokens_per_s:,.0f} tokens/s"
     )
     click.echo(f"fitted to {half} requests; on the other {len(requests) - half} the model is off by")

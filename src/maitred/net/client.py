@@ -127,6 +127,11 @@ class ClientConnection(asyncio.Protocol):
         """Whether somebody waits for its answer."""
         return self._reader is not None
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What was sent and the system has not taken yet."""
+        return 0 if self.closing else self._transport.get_write_buffer_size()
+
     def send(self, parts: Sequence[bytes | memoryview], reader: Reader) -> None:
         """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
         if self._transport.is_closing():

@@ -39,11 +39,11 @@ class _Collector:
 
 
 async def fetch(
-    pool: Pool, url: str, path: str, timeout_s: float, json: bytes | None = None
+    pool: Pool, url: str, path: str, timeout_s: float, json: bytes | None = None, lines: bytes = b""
 ) -> tuple[int, bytes]:
     """Status and body of `GET url+path`, or of a POST of this JSON, on a connection of its own.
 
-    Raises ConnectFailed, also when it is late.
+    `lines` are more lines of the head, each with its CRLF. Raises ConnectFailed, also when it is late.
     """
     connection: ClientConnection | None = None
     collector: _Collector | None = None
@@ -51,7 +51,7 @@ async def fetch(
         async with asyncio.timeout(timeout_s):
             connection = await pool.connect(url, question=True)
             collector = _Collector()
-            connection.send((_request(path, connection.authority, json),), collector)
+            connection.send((_request(path, connection.authority, json, lines),), collector)
             return await collector.over
     except TimeoutError:
         kind = FailureKind.FIRST_BYTE_TIMEOUT if connection else FailureKind.UNREACHABLE
@@ -62,8 +62,8 @@ async def fetch(
             connection.abort()
 
 
-def _request(path: str, authority: bytes, json: bytes | None) -> bytes:
+def _request(path: str, authority: bytes, json: bytes | None, lines: bytes) -> bytes:
     if json is None:
-        return b"GET %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % (path.encode(), authority)
-    lines = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(json), json)
+        return b"GET %b HTTP/1.1\r\nhost: %b\r\n%bconnection: close\r\n\r\n" % (path.encode(), authority, lines)
+    lines += b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(json), json)
     return b"POST %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n%b" % (path.encode(), authority, lines)

@@ -209,20 +209,30 @@ def _regress(
         for truth, each in zip(real, served, strict=True)
         if truth.tokens > 1
     ]
-    errors = [abs(sum(a * b for a, b in zip(row, figures, strict=True)) - 1) for row in rows]
-    weights = [min(1.0, DECODE_TOLERANCE / error) if error else 1.0 for error in errors]
+    weights = [_weight(row, figures) for row in rows]
     idle = [part for part in wanted if not any(row[part] for row in rows)]
     found = [figures[part] if part in idle else 0.0 for part in (STEPS, CONTEXT, PROMPTS)]
-    wanted = [part for part in wanted if part not in idle]
+    for part, value in _least_squares(weights, rows, [part for part in wanted if part not in idle]):
+        found[part] = value
+    return found
+
+
+def _weight(row: Sequence[float], figures: Sequence[float]) -> float:
+    error = abs(sum(part * figure for part, figure in zip(row, figures, strict=True)) - 1)
+    return DECODE_TOLERANCE / error if error > DECODE_TOLERANCE else 1.0
+
+
+def _least_squares(
+    weights: Sequence[float], rows: Sequence[Sequence[float]], wanted: list[int]
+) -> list[tuple[int, float]]:
+    """The parts that explain 1 in each row, with their figures; what would be negative is left out."""
     while wanted:
         matrix = [[_dot(weights, rows, a, b) for b in wanted] for a in wanted]
         solution = _solve(matrix, [_dot(weights, rows, a) for a in wanted])
         if min(solution) >= 0:
-            break
+            return list(zip(wanted, solution, strict=True))
         del wanted[solution.index(min(solution))]
-    for part, value in zip(wanted, solution, strict=True):
-        found[part] = value
-    return found
+    return []
 
 
 def _dot(weights: Sequence[float], rows: Sequence[Sequence[float]], a: int, b: int | None = None) -> float:

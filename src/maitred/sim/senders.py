@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import count
+from itertools import count, islice
 from operator import attrgetter
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from maitred.sim.arrival import Arrival
 from maitred.sim.prompts import Conversations
@@ -20,10 +20,33 @@ from maitred.sim.stages import Arrivals, Stage, UserStage
 from maitred.sim.traces import Trace
 from maitred.sim.traffic import Generated, Replayed, Traffic
 
+T = TypeVar("T")
+
 IDS_BITS = 40
 """Pieces of text are numbered by class; ids of the second begin at 2 to the power of this."""
 
 _TIME = attrgetter("at")
+
+
+class Part(NamedTuple):
+    """One of several equal parts of a workload: each `of`-th script, row or user, from `index` on.
+
+    What is in a script, and when it begins at a rate, is the same however many parts there are.
+    """
+
+    index: int = 0
+    of: int = 1
+
+    def take(self, all_of: Iterable[T]) -> Iterator[T]:
+        """What belongs to this part."""
+        return islice(all_of, self.index, None, self.of)
+
+    def count(self, all_of: int) -> int:
+        """How many of so many belong to it."""
+        return len(range(self.index, all_of, self.of))
+
+
+WHOLE = Part()
 
 
 class Source(Protocol):
@@ -40,22 +63,27 @@ class Mix:
     """All classes of a workload together; it is a `Workload`."""
 
     def __init__(
-        self, traffic: Sequence[Traffic], common: Arrivals | None, traces: Mapping[str, Trace], rng: Random
+        self,
+        traffic: Sequence[Traffic],
+        common: Arrivals | None,
+        traces: Mapping[str, Trace],
+        rng: Random,
+        part: Part = WHOLE,
     ) -> None:
         """`common`: the arrivals of classes without their own; `traces` by the class that replays them."""
         seed = rng.getrandbits(64)
-        shared = Course(common) if common else None
+        shared = Course(common, part) if common else None
         self._by_class: list[Source] = []
         for index, kind in enumerate(traffic):
             numbers = count(index + 1, len(traffic))  # so that a number tells the class
             if isinstance(kind, Replayed):
                 times = Random(f"{seed} {kind.name} times")
-                self._by_class.append(Replay(kind, traces[kind.name], times, numbers))
+                self._by_class.append(Replay(kind, traces[kind.name], times, numbers, part))
                 continue
-            course = Course(kind.arrivals) if kind.arrivals else shared
+            course = Course(kind.arrivals, part) if kind.arrivals else shared
             if course is None:
                 raise ValueError(f"{kind.name} has no arrivals")
-            course.join(Sender(kind, seed, numbers, count((index << IDS_BITS) + 1)))
+            course.join(Sender(kind, seed, numbers, count((index << IDS_BITS) + 1), part))
             self._by_class.append(course)
 
     def begin(self, at: float) -> Iterator[Arrival]:
@@ -70,8 +98,11 @@ class Mix:
 class Replay:
     """A trace, played: nothing waits for anything."""
 
-    def __init__(self, kind: Replayed, trace: Trace, times: Random, numbers: Iterator[int]) -> None:
+    def __init__(
+        self, kind: Replayed, trace: Trace, times: Random, numbers: Iterator[int], part: Part = WHOLE
+    ) -> None:
         self._kind = kind
+        self._part = part
         self._trace = trace
         self._times = times
         self._numbers = numbers
@@ -80,7 +111,7 @@ class Replay:
         """Every row, in order of time. What the class says of itself goes before what the trace says."""
         kind = self._kind
         times_s = self._trace.times_s(self._times)
-        for row, time_s in zip(self._trace.rows, times_s, strict=True):
+        for row, time_s in self._part.take(zip(self._trace.rows, times_s, strict=True)):
             yield Arrival(
                 number=next(self._numbers),
                 at=at + time_s / kind.trace.speed,
@@ -104,13 +135,17 @@ class Replay:
 class Sender:
     """Makes the requests of one class that is made up."""
 
-    def __init__(self, kind: Generated, seed: int, numbers: Iterator[int], ids: Iterator[int]) -> None:
+    def __init__(
+        self, kind: Generated, seed: int, numbers: Iterator[int], ids: Iterator[int], part: Part = WHOLE
+    ) -> None:
         self.share = 1.0 if kind.arrivals else kind.share
         self.times = Random(f"{seed} {kind.name} times")
         self.think_s = kind.prompts.think_s if isinstance(kind.prompts, Conversations) else 0.0
         self._kind = kind
         self._numbers = numbers
-        self._scripts = kind.prompts.scripts(kind.answers, Random(f"{seed} {kind.name} texts"), ids)
+        self._scripts = part.take(
+            kind.prompts.scripts(kind.answers, Random(f"{seed} {kind.name} texts"), ids)
+        )
 
     def script(self) -> list[Arrival]:
         """The requests of the next script, the last one first; whoever sends them sets `at` and `stage`."""
@@ -156,8 +191,9 @@ class _Run:
 class Course:
     """Stages one after another, sent by the classes that have joined."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, arrivals: Arrivals, part: Part = WHOLE) -> None:
         self._arrivals = arrivals
+        self._part = part
         self._senders: list[Sender] = []
         self._next = 0
         self._open: dict[int, tuple[_Run, Sender, list[Arrival]]] = {}
@@ -173,7 +209,7 @@ class Course:
             at += self._arrivals.begin_s
         while self._next < len(stages):
             stage = stages[self._next]
-            left = sum(stage.count(sender.share) for sender in self._senders)
+            left = sum(self._part.count(stage.count(sender.share)) for sender in self._senders)
             run = _Run(self._next, stage, at, left)
             self._next += 1
             yield from merge(*(self._first(sender, run) for sender in self._senders), key=_TIME)
@@ -195,7 +231,8 @@ class Course:
         return self.begin(max(at, run.ends_at) + self._arrivals.between.pause_s)
 
     def _first(self, sender: Sender, run: _Run) -> Iterator[Arrival]:
-        for offset_s in run.stage.offsets(self._arrivals.pattern, sender.share, sender.times):
+        offsets_s = run.stage.offsets(self._arrivals.pattern, sender.share, sender.times)
+        for offset_s in self._part.take(offsets_s):
             yield self._send(sender.script(), sender, run, run.begins_at + offset_s)
 
     def _send(self, script: list[Arrival], sender: Sender, run: _Run, at: float) -> Arrival:

@@ -19,7 +19,7 @@ from maitred.config.reader import Reader
 from maitred.config.setting import Forms, Listed, Setting
 from maitred.config.units import quote
 from maitred.sim.kinds import SHARE
-from maitred.sim.senders import IDS_BITS, Mix
+from maitred.sim.senders import IDS_BITS, WHOLE, Mix, Part
 from maitred.sim.stages import Arrivals, RateStage
 from maitred.sim.traces import Trace, TraceFile, read_trace
 from maitred.sim.traffic import Generated, Replayed, Traffic
@@ -56,9 +56,9 @@ class Spec(Struct, frozen=True):
     file: File
     traces: dict[str, Trace]
 
-    def workload(self, rng: Random) -> Mix:
+    def workload(self, rng: Random, part: Part = WHOLE) -> Mix:
         """The workload, ready to begin; one number is drawn from `rng`, and all else follows from that."""
-        return Mix(self.file.traffic, self.file.arrivals, self.traces, rng)
+        return Mix(self.file.traffic, self.file.arrivals, self.traces, rng, part)
 
     @property
     def counted(self) -> float:

@@ -1,0 +1,107 @@
+"""How far a run may be trusted: what speaks against the client itself, and against too few requests.
+
+A load generator that cannot keep up measures itself. So whatever it did late or waited for on its own side
+is told, and told first where it changes the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from maitred.bench.shot import UNFINISHED, Ending, Run, Shot
+from maitred.sim.rows import seconds
+
+CPU_SHARE_MAX = 0.8
+"""Of its core: above this the client's own queue makes itself felt."""
+LAG_SHARE_MAX = 0.05
+"""Sending late by more than this part of a typical answer's first token changes what is measured."""
+LAG_S_MAX = 0.005
+"""Less than this is a timer's, and nobody's fault."""
+STALL_S_MAX = 0.1
+BUFFERED_BYTES_MAX = 1024 * 1024
+SAMPLES_MIN = {"p50": 6, "p90": 36, "p95": 72, "p99": 368}
+"""How many requests a percentile needs for an upper bound at 95 %."""
+
+
+class Doubt(Struct, frozen=True):
+    """One reason not to trust the figures. `own`: the client was in the way, so the server may be better."""
+
+    text: str
+    own: bool = False
+
+
+def doubts(run: Run) -> list[Doubt]:
+    """What speaks against this run, the client's own faults first."""
+    shots = run.measured()
+    return [Doubt(text, own=True) for text in _of_client(run, shots)] + [
+        Doubt(text) for text in _of_measurement(run, shots)
+    ]
+
+
+def verdict(found: Sequence[Doubt]) -> str:
+    """One line, to stand above all figures; "" where the client kept up."""
+    if any(doubt.own for doubt in found):
+        return "This client was a bottleneck: what follows is worse than what the server did."
+    return ""
+
+
+def _of_client(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
+    own = run.own
+    typical_s = _typical_s(shots)
+    lag_s = _p99([shot.lag_s for shot in shots])
+    if lag_s > max(LAG_S_MAX, LAG_SHARE_MAX * typical_s):
+        yield f"requests were sent late, the p99 by {_text(lag_s)}; use --workers, or a lower rate"
+    if own.cpu_share > CPU_SHARE_MAX:
+        yield f"the client used {100 * own.cpu_share:.0f} % of its core; use --workers"
+    if own.stall_s > max(STALL_S_MAX, LAG_SHARE_MAX * typical_s):
+        yield f"the client stood still for {_text(own.stall_s)}; something else uses this machine"
+    if own.buffered_bytes > BUFFERED_BYTES_MAX:
+        yield f"{own.buffered_bytes / 1e6:.1f} MB of requests waited in the client's own buffers"
+    if own.connect_failures:
+        yield (
+            f"{own.connect_failures:,} of {own.connects + own.connect_failures:,} connections could not be "
+            "opened; see open files and ports (ulimit -n), and the server's backlog"
+        )
+
+
+def _of_measurement(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
+    completed = [shot for shot in shots if shot.ending is Ending.COMPLETED]
+    if not completed:
+        yield "no request was completed; there is nothing to measure"
+    elif len(completed) < SAMPLES_MIN["p99"]:
+        lacking = [name for name, needed in SAMPLES_MIN.items() if len(completed) < needed]
+        yield (
+            f"{len(completed):,} requests were completed; {' and '.join(lacking)} have no upper bound before "
+            f"{', '.join(str(SAMPLES_MIN[name]) for name in lacking)}"
+        )
+    counted = sum(shot.counted for shot in completed)
+    if counted:
+        yield (
+            f"{counted:,} answers came without usage: their tokens are events counted, and TPOT is too long "
+            "where one event holds several"
+        )
+    if run.ended_early:
+        cut = sum(shot.why == UNFINISHED for shot in run.shots)
+        yield f"the run was ended early; {cut:,} requests under way then are in no figure"
+
+
+def _typical_s(shots: Sequence[Shot]) -> float:
+    """The median time to the first token, or to the whole answer where nothing is streamed."""
+    times_s = sorted(
+        shot.e2e_s if (ttft_s := shot.ttft_s) is None else ttft_s
+        for shot in shots
+        if shot.ending is Ending.COMPLETED
+    )
+    return times_s[len(times_s) // 2] if times_s else 0.0
+
+
+def _p99(values: Sequence[float]) -> float:
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1] if values else 0.0
+
+
+def _text(value_s: float) -> str:
+    factor, decimals, unit = seconds(value_s)
+    return f"{factor * value_s:.{decimals}f}{unit}"
