@@ -9,7 +9,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from maitred.app.simulations import Task, ladder_json, look, run_all, run_task, yardsticks
+from maitred.app.simulations import Task, WorkerDied, ladder_json, look, run_all, run_task, yardsticks
 from maitred.config.raw import ConfigError
 from maitred.core.gateway import Gateway
 from maitred.core.journal import replay
@@ -48,6 +48,39 @@ def test_runs_come_back_as_they_are_alone_and_no_process_stays(task: Task) -> No
     assert not multiprocessing.active_children()
 
 
+def test_a_violation_comes_from_its_process_whole(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    worker = "from maitred.core.gateway import Gateway; Gateway._vacate = lambda *_: None"
+    (tmp_path / "sitecustomize.py").write_text(worker)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(Violation, match=r"seed 1, event \d+: .* hold a place") as raised:
+        list(run_all([task]))
+    assert "maitred replay" in raised.value.__notes__[0]
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_is_killed_is_missed(task: Task) -> None:
+    long = msgspec.structs.replace(task, workload=task.workload.with_name("long.yaml"))
+    long.workload.write_text(WORKLOAD.replace("duration: 3s", "duration: 3000s"))
+    runs = run_all([long])
+    next(runs)  # it is on its way
+    (process,) = multiprocessing.active_children()
+    process.kill()
+    with pytest.raises(WorkerDied, match="the process of fleet died with -9"):
+        list(runs)
+
+
+def test_runs_that_nobody_wants_any_more_are_ended(task: Task) -> None:
+    long = msgspec.structs.replace(task, workload=task.workload.with_name("long.yaml"))
+    long.workload.write_text(WORKLOAD.replace("duration: 3s", "duration: 3000s"))
+    runs = run_all([long, msgspec.structs.replace(long, seed=2)])
+    next(runs)
+    runs.close()  # type: ignore[attr-defined]
+    assert not multiprocessing.active_children()
+
+
 def test_an_error_ends_them_all(task: Task) -> None:
     wrong = msgspec.structs.replace(task, profile="h100-llama-3.1-9b", config=task.workload)
     with pytest.raises(ConfigError):
@@ -77,6 +110,23 @@ def test_a_ladder_has_its_yardsticks(task: Task) -> None:
     assert len({endpoint for _, endpoint in groups}) == 2
 
 
+def test_yardsticks_read_endpoints_from_their_file(task: Task, tmp_path: Path) -> None:
+    (tmp_path / "engines.yaml").write_text("[http://a:1, http://b:1]")
+    task.config.write_text(
+        FLEET.replace("[http://a:1, http://b:1]", f"{{file: {tmp_path / 'engines.yaml'}}}")
+    )
+    assert len(run_task(yardsticks([task])[0]).records) == 70
+
+
+def test_a_warm_up_is_left_out_and_tokens_are_as_clients_count(task: Task) -> None:
+    task.workload.write_text(
+        WORKLOAD.replace("duration: 3s", "duration: 3s, warm_up: true") + "counted: 50%\n"
+    )
+    records = run_task(task).records
+    assert len(records) == 40
+    assert {record.tokens for record in records} == {20}
+
+
 def test_what_does_not_go_together_is_said_before_it_runs(task: Task) -> None:
     task.workload.write_text(WORKLOAD.replace("model: m", "model: other"))
     with pytest.raises(SimulationError, match="asks for 'other', which it does not serve"):
@@ -85,6 +135,13 @@ def test_what_does_not_go_together_is_said_before_it_runs(task: Task) -> None:
     _, warnings = look([task])
     assert len(warnings) == 1
     assert "m is asked for up to 200090 tokens" in warnings[0]
+    with pytest.raises(
+        SimulationError, match="no routing policy 'bogus'; there are least-requests, round-robin"
+    ):
+        look([msgspec.structs.replace(task, routing="bogus")])
+    task.config.write_text(FLEET.replace("models:", "models:\n  - {name: k, endpoints: [http://a:1]}"))
+    with pytest.raises(SimulationError, match="http://a:1 is an endpoint of two models"):
+        look([task])
     task.config.write_text(FLEET.replace("simulate: {profile: h100-llama-3.1-8b}", ""))
     with pytest.raises(
         SimulationError, match=r"nothing says which engine is at http://a:1: write simulate.profile"
@@ -105,7 +162,7 @@ def test_a_violation_leaves_a_journal_that_replays(
     with patch.object(Gateway, "_free", forgets):
         with pytest.raises(Violation) as raised:
             run_task(task)
-        journal = Path("violation-1.journal")
+        journal = Path("violation-fleet-1.journal")
         assert f"its journal is {journal}" in raised.value.__notes__[0]
         with journal.open("rb") as lines:
             assert replay(lines) > 10

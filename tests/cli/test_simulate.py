@@ -66,6 +66,8 @@ def test_json_is_the_same_each_time(folder: Path) -> None:
 
 
 def test_of_a_ladder_json_is_what_it_shows(folder: Path) -> None:
+    drained = WORKLOAD.replace("arrivals: {", "arrivals: {between: {drain: true}, ")
+    (folder / "load.yaml").write_text(drained)
     said = run("--json", "--seeds", "2")
     assert said.exit_code == 0, said.output
     shown = json.loads(said.stdout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from unittest.mock import patch
 
 import pytest
@@ -10,6 +12,7 @@ from maitred.config.simulate import Fault
 from maitred.core.gateway import Gateway
 from maitred.core.outcome import Outcome
 from maitred.core.words import PoolSettings
+from maitred.sim.arrival import Arrival
 from maitred.sim.fleet import Fleet, Waits
 from maitred.sim.invariants import Violation
 from tests.sim.place import ONE, TWO, Script, arrival, fleet, run
@@ -29,6 +32,37 @@ def test_an_answer_takes_what_its_engine_takes() -> None:
 def test_the_network_is_added() -> None:
     record = run(fleet(Script([arrival(1)]), waits=Waits(network_s=0.045)))[1]
     assert record.ttft_s == pytest.approx(0.065)
+
+
+def test_what_follows_an_answer_comes_when_the_client_has_it() -> None:
+    follower = arrival(2)
+    records = run(fleet(Script([arrival(1)], {1: [follower]}), waits=Waits(network_s=0.045)))
+    assert follower.at == records[1].over_at
+
+
+def test_preemptions_of_those_who_left_count_too() -> None:
+    script = Script([arrival(n, prompt=1500, output=1000, patience_s=8.0) for n in range(5)])
+    house = fleet(script, urls=(ONE,))
+    records = run(house)
+    assert {record.outcome for record in records.values()} == {Outcome.CLIENT_GONE}
+    engine = next(iter(house.nodes.values())).engine
+    assert sum(record.preemptions for record in records.values()) == engine.preemptions > 0
+
+
+def test_arrivals_are_made_when_they_are_asked_for() -> None:
+    made = 0
+
+    class Endless(Script):
+        def begin(self, at: float) -> Iterator[Arrival]:
+            nonlocal made
+            for number in count(1):
+                made = number
+                yield arrival(number, at=number / 10)
+
+    house = fleet(Endless([]))
+    while house.now < 10.0:
+        house.step()
+    assert made <= 101
 
 
 def test_requests_are_spread_over_the_engines() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from maitred.sim.arrival import Arrival, Workload
 from maitred.sim.lengths import Fixed, Uniform
 from maitred.sim.prompts import Conversations
+from maitred.sim.senders import Part
 from maitred.sim.stages import Arrivals, RateStage
 from maitred.sim.traffic import Generated
 from maitred.sim.workload import File, Spec, load_workload
@@ -207,6 +208,15 @@ def test_users_wait_think_and_ask_again_until_the_time_is_up(load: Load) -> None
     assert len(slow) == 20
 
 
+def test_a_user_who_is_refused_at_once_does_not_stop_time(load: Load) -> None:
+    users = "{stages: [{users: 3, duration: 10s}]}"
+    sent = played(
+        load("\n  - {name: a, model: m, prompts: {tokens: 9}, output: 9}", users).workload(Random(1)),
+        lambda _: 0.0,
+    )
+    assert len(sent) == 30
+
+
 def test_users_too_are_waited_for(load: Load) -> None:
     arrivals = "{between: {drain: true}, stages: [{users: 3, duration: 10s}, {users: 2, duration: 1s}]}"
     sent = played(load(PLAIN, arrivals).workload(Random(1)), lambda _: 7.0)
@@ -235,3 +245,35 @@ def test_a_trace_is_played_at_its_speed_beside_other_classes(load: Load) -> None
     assert replayed[0].at == 100.0
     assert replayed[1].at == pytest.approx(100 + 4.314579 / 2, abs=1e-6)
     assert len({arrival.number for arrival, _ in sent}) == 80
+
+
+# -- parts --------------------------------------------------------------------------------------------
+
+
+def written(sent: list[tuple[Arrival, float]]) -> list[tuple[object, ...]]:
+    """What was sent when, without the numbers."""
+    return sorted((a.at, a.turn, a.prompt, a.output_tokens) for a, _ in sent)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_the_parts_of_a_workload_are_all_of_it(load: Load, parts: int) -> None:
+    spec = load(PLAIN.replace("{name", "{share: 50%, name") + CHAT + "    share: 50%\n", f"{{{TWO_STAGES}}}")
+    whole = written(played(spec.workload(Random(3))))
+    each = [played(spec.workload(Random(3), Part(index, parts))) for index in range(parts)]
+    assert written([one for sent in each for one in sent]) == whole
+    assert max(map(len, each)) - min(map(len, each)) <= 12, "about as many each"
+
+
+def test_the_parts_of_a_trace_are_all_of_it(load: Load) -> None:
+    spec = load(f"\n  - {{name: t, model: m, trace: {{file: {TRACES / 'mooncake_conversation.jsonl'}}}}}")
+    whole = written(played(spec.workload(Random(3))))
+    each = [played(spec.workload(Random(3), Part(index, 2))) for index in range(2)]
+    assert written(each[0] + each[1]) == whole
+
+
+def test_users_in_different_parts_ask_different_things(load: Load) -> None:
+    spec = load(PLAIN, "{stages: [{users: 5, duration: 30s}]}")
+    each = [played(spec.workload(Random(3), Part(index, 2))) for index in range(2)]
+    assert sum(1 for sent in each for a, _ in sent if a.at < 101) == 5
+    asked = [a.prompt for sent in each for a, _ in sent]
+    assert len(set(asked)) == len(asked)

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from queue import Empty
-from random import Random
-from typing import Any
+from typing import cast
 
 import msgspec
 from msgspec import Struct, structs
 
 from maitred.config.load import load
+from maitred.config.raw import ConfigError
 from maitred.config.tree import Config
-from maitred.sim.arrival import Workload
 from maitred.sim.fleet import Write
 from maitred.sim.invariants import Violation
-from maitred.sim.ladder import Partitioned, endless, measure, partitioned
-from maitred.sim.profile import Profile
+from maitred.sim.ladder import BOUND, ORACLE, measure
 from maitred.sim.run import Run
 from maitred.sim.simulate import SimulationError, nodes_of, routed, simulate
 from maitred.sim.summary import Summary, summarize
 from maitred.sim.workload import Spec, load_workload
 
-PLAIN, ORACLE, BOUND = "", "oracle", "bound"
-POLL_S = 0.1
 TOLD_EVERY = 20
 """Progress is told once in so many samples."""
 
@@ -45,8 +43,15 @@ class Task(Struct, frozen=True):
     seed: int
     routing: str = ""
     profile: str = ""
-    kind: str = PLAIN
+    kind: str = ""
     strict: bool = False
+
+
+class WorkerDied(Exception):  # noqa: N818 - names what happened
+    """The process of a run is gone, and nobody knows why."""
+
+    def __init__(self, name: str, code: int | None) -> None:
+        super().__init__(f"the process of {name} died with {code}; was it killed for its memory?")
 
 
 class News(Struct, frozen=True):
@@ -107,73 +112,85 @@ def ladder_json(summary: Summary, runs: Sequence[Run], spec: Spec) -> bytes:
     oracle, bound = (
         summarize([run for run in runs if run.name == f"{summary.name}: {kind}"]) for kind in (ORACLE, BOUND)
     )
-    shown = measure(summary, oracle, bound, spec.rates(), spec.counted)
+    shown = measure(summary, oracle, bound, spec.rates())
     return msgspec.json.format(msgspec.json.encode(shown), indent=2)
 
 
 def run_task(task: Task, told: Callable[[int], None] = lambda _over: None) -> Run:
     """Make one run. After a violation the run is made again, to leave its journal in the current folder."""
     config, spec = configured(task), load_workload(task.workload, strict=task.strict)
-    workload: Callable[[Random], Workload] = spec.workload
-    if task.kind != PLAIN:
-        endpoints = {model.name: len(model.endpoints) for model in config.models}  # type: ignore[arg-type]
-        config = partitioned(config)
-
-        def workload(rng: Random) -> Workload:
-            return Partitioned(spec.workload(rng), endpoints)
-
-    change = endless if task.kind == BOUND else _as_it_is
 
     def run(journal: Write | None = None) -> Run:
-        return simulate(task.name, config, workload, task.seed, lambda _at, over: told(over), journal, change)
+        return simulate(task.name, config, spec, task.seed, task.kind, lambda _at, over: told(over), journal)
 
     try:
         return run()
     except Violation as violation:
-        path = Path(f"violation-{task.seed}.journal")
-        with path.open("wb") as journal, suppress(Violation):
+        path = Path(f"violation-{re.sub('[^a-z0-9]+', '-', task.name.lower())}-{task.seed}.journal")
+        try:
+            with path.open("wb") as journal, suppress(Violation):
 
-            def write(line: bytes) -> None:
-                journal.write(line)
+                def write(line: bytes) -> None:
+                    journal.write(line)
 
-            run(write)
-        violation.add_note(f"its journal is {path}; `maitred replay {path}` decides it all again")
+                run(write)
+        except OSError as error:
+            violation.add_note(f"its journal could not be written: {error}")
+        else:
+            violation.add_note(f"its journal is {path}; `maitred replay {path}` decides it all again")
         raise
 
 
 def run_all(tasks: Sequence[Task]) -> Iterator[News]:
-    """Make all runs, telling how far each is, and each run once. An error ends them all and is raised."""
+    """Make all runs, telling how far each is, and each run once. Raises the first error of any.
+
+    However it is left, no process stays.
+    """
     context = multiprocessing.get_context("spawn")
-    queue: Any = context.Queue()
-    processes = min(len(tasks), os.cpu_count() or 1)
-    with context.Pool(processes, _start, (queue,)) as pool:  # leaving it, whyever, ends every process
-        results = [pool.apply_async(_run, (number, task)) for number, task in enumerate(tasks)]
-        waiting = dict(enumerate(results))
-        while waiting:
-            with suppress(Empty):
-                yield News(*queue.get(timeout=POLL_S))
-            for number in [number for number, result in waiting.items() if result.ready()]:
-                run = waiting.pop(number).get()
-                yield News(number, len(run.records), run)
+    waiting, running = list(enumerate(tasks))[::-1], dict[Connection, tuple[int, SpawnProcess]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                number, task = waiting.pop()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_run, args=(task, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                running[ours] = number, process
+            for ours in cast("list[Connection]", wait(running)):
+                number, process = running[ours]
+                try:
+                    said = ours.recv()
+                except EOFError:
+                    process.join()
+                    raise WorkerDied(tasks[number].name, process.exitcode) from None
+                if isinstance(said, Exception):
+                    raise said
+                if isinstance(said, Run):
+                    del running[ours]
+                    process.join()
+                    yield News(number, len(said.records), said)
+                else:
+                    yield News(number, said)
+    finally:
+        for _, process in running.values():
+            process.kill()
+            process.join()
 
 
-def _as_it_is(profile: Profile) -> Profile:
-    return profile
-
-
-def _start(queue: Any) -> None:
-    """A process begins; Ctrl-C is for its parent to hear."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _run.queue = queue  # type: ignore[attr-defined]
-
-
-def _run(number: int, task: Task) -> Run:
+def _run(task: Task, parent: Connection) -> None:
+    """One run in a process of its own, which ends when nobody listens any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for its parent to hear
     samples = 0
 
     def told(over: int) -> None:
         nonlocal samples
         samples += 1
         if samples % TOLD_EVERY == 0:
-            _run.queue.put((number, over))  # type: ignore[attr-defined]
+            parent.send(over)
 
-    return run_task(task, told)
+    with suppress(BrokenPipeError):
+        try:
+            parent.send(run_task(task, told))
+        except (ConfigError, SimulationError, Violation) as error:
+            parent.send(error)

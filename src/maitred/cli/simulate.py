@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -131,6 +132,10 @@ def _simulate(
 ) -> None:
     from maitred.app.simulations import Task
 
+    if html is not None and (html.is_dir() or not html.parent.is_dir()):
+        raise click.UsageError(f"cannot write {html}: give a file in a folder that exists")
+    if len(set(configs)) < len(configs) or len(set(routings)) < len(routings):
+        raise click.UsageError("the same column twice; leave one out")
     columns = [(config, routing) for config in configs for routing in routings or ("",)]
     tasks = [
         Task(_name(config, routing, len(configs)), config, workload, number, routing, profile, strict=strict)
@@ -156,7 +161,7 @@ def _print(tasks: Sequence[Task], *, as_json: bool, html: Path | None) -> None:
     for warning in warnings:
         click.echo(warning, err=True)
     rates = spec.rates()
-    is_ladder = as_json and len(names) == 1 and len(rates) > 1
+    is_ladder = as_json and len(names) == 1 and spec.is_ladder
     yardsticks = simulations.yardsticks(tasks) if is_ladder else []
     runs = _made([*tasks, *yardsticks])
     columns = [[run for run in runs if run.name == name] for name in names]
@@ -168,7 +173,10 @@ def _print(tasks: Sequence[Task], *, as_json: bool, html: Path | None) -> None:
     else:
         table.show(summaries, sys.stdout)
     if html is not None:
-        html.write_text(report.html(summaries, columns, rates if len(rates) > 1 else None))
+        try:
+            html.write_text(report.html(summaries, columns, rates if len(rates) > 1 else None))
+        except OSError as error:
+            raise click.ClickException(f"cannot write {html}: {error.strerror}") from error
         click.echo(f"the report is {html}", err=True)
 
 
@@ -196,10 +204,15 @@ def _made(tasks: Sequence[Task]) -> list[Run]:
 @contextmanager
 def _errors() -> Iterator[None]:
     """What is wrong with what was given: exit 2; what went wrong in a run: exit 1."""
+    from maitred.app.simulations import WorkerDied
     from maitred.config.raw import ConfigError
     from maitred.sim.invariants import Violation
     from maitred.sim.simulate import SimulationError
 
+    ends = {  # by default they would end this process alone, and leave those of the runs
+        number: signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     except ConfigError as error:
@@ -207,5 +220,10 @@ def _errors() -> Iterator[None]:
         sys.exit(2)
     except SimulationError as error:
         raise click.UsageError(str(error)) from error
+    except WorkerDied as died:
+        raise click.ClickException(str(died)) from died
     except Violation as violation:
         raise click.ClickException("\n".join([str(violation), *violation.__notes__])) from violation
+    finally:
+        for number, handler in ends.items():
+            signal.signal(number, handler)

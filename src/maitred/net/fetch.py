@@ -64,6 +64,10 @@ async def fetch(
 
 def _request(path: str, authority: bytes, json: bytes | None, lines: bytes) -> bytes:
     if json is None:
-        return b"GET %b HTTP/1.1\r\nhost: %b\r\n%bconnection: close\r\n\r\n" % (path.encode(), authority, lines)
+        return b"GET %b HTTP/1.1\r\nhost: %b\r\n%bconnection: close\r\n\r\n" % (
+            path.encode(),
+            authority,
+            lines,
+        )
     lines += b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(json), json)
     return b"POST %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n%b" % (path.encode(), authority, lines)

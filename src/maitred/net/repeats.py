@@ -11,9 +11,9 @@ import re
 from maitred.net.exchange import RequestHead
 
 NEVER_AGAIN = 8
-"""Heads in a row unlike the one before them, after which no likeness is looked for any more."""
-HEAD_BYTES_MAX = 8 * 1024
-"""A head beyond this is not kept."""
+"""Heads in a row unlike the one before them, after which none is kept any more."""
+HEAD_BYTES_MAX = 2 * 1024
+"""A head beyond this is not kept: it would be, for as long as its connection is idle."""
 
 _length = re.compile(rb"\r\ncontent-length: ([0-9]{1,8})\r\n", re.IGNORECASE).search
 
@@ -46,10 +46,11 @@ class Repeats:
 
     def learn(self, data: bytes, head: RequestHead) -> None:
         """Remember a head that the parser found in `data`, if that was all of one plain request."""
+        self._before = self._after = b""
+        self._head = None
         if self._unlike >= NEVER_AGAIN or not head.keep_alive or not head.http11 or not head.length:
             return
         self._unlike += 1
-        self._head = None
         size = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX) + 4
         cut = _length(data, 0, size)
         # Where the parser saw the head end elsewhere, the rest is not the body that it saw.

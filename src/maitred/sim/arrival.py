@@ -16,7 +16,7 @@ class Arrival(Struct, eq=False):
 
     `prompt` is its text as pieces, `answer` the id of the piece that its answer will be, of `output_tokens`
     tokens. `conversation` (0: none) and `turn` say where it belongs, `stage` in which part of the workload it
-    was sent. `patience_s`: its client leaves when it is not over by then.
+    was sent; reports leave those of a `warm_up` out. `patience_s`: its client leaves if it is not over then.
     """
 
     number: int
@@ -34,6 +34,7 @@ class Arrival(Struct, eq=False):
     turn: int = 0
     stage: int = 0
     patience_s: float | None = None
+    warm_up: bool = False
 
 
 class Record(Struct, eq=False):

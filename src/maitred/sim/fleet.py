@@ -7,7 +7,7 @@ says. Nothing here decides. One request's way: `_arrive`, `_pump`, `_send`, `hea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from msgspec import Struct
@@ -92,6 +92,7 @@ class Fleet:
         self._workload = workload
         self._keys = Keys()
         self._arrivals: dict[str, Arrival] = {}
+        self._preempted: dict[str, int] = {}  # at engines that tickets have left
         self._due: float | None = None
         self._awaited: dict[float, dict[int, tuple[Node, LegPhase]]] = {}  # who has to be further by when
 
@@ -102,7 +103,7 @@ class Fleet:
 
     def begin(self) -> None:
         """Put what comes first on the agenda."""
-        self._expect(self._workload.begin(self.now))
+        self._expect(iter(self._workload.begin(self.now)))
 
     def step(self) -> bool:
         """Let the next thing happen; False at the end. Raises Violation."""
@@ -120,12 +121,16 @@ class Fleet:
 
     # -- the journey of a request -----------------------------------------------------------------
 
-    def _expect(self, arrivals: Iterable[Arrival]) -> None:
-        for arrival in arrivals:
+    def _expect(self, arrivals: Iterator[Arrival]) -> None:
+        """Put the next of these on the agenda; the one after it is made when that has come."""
+        arrival = next(arrivals, None)
+        if arrival is not None:
             self.expected += 1
-            self.agenda.at(arrival.at, ARRIVALS, self._arrive, arrival)
+            self.agenda.at(arrival.at, ARRIVALS, self._arrive, (arrival, arrivals))
 
-    def _arrive(self, arrival: Arrival) -> None:
+    def _arrive(self, what: tuple[Arrival, Iterator[Arrival]]) -> None:
+        arrival, following = what
+        self._expect(following)
         request = Request(
             f"sim-{arrival.number}",
             Api.CHAT,
@@ -279,11 +284,12 @@ class Fleet:
         leg = ticket.legs[-1] if ticket.legs else None
         network_s = self.waits.network_s
         record = Record(arrival, event.outcome, event.at + network_s, attempts=ticket.attempts)
+        record.preemptions = self._preempted.pop(ticket.request.id, 0)
         record.queue_s = (event.at if leg is None else leg.seated_at) - ticket.arrival
         if leg is not None:
             record.endpoint = leg.endpoint.name
             job = self.nodes[leg.endpoint.name].jobs.get(leg.number)
-            record.preemptions = job.preemptions if job is not None else 0
+            record.preemptions += job.preemptions if job is not None else 0
             if leg.answered_at:
                 record.ttft_s = leg.answered_at - ticket.arrival + network_s
         if event.usage is not None:
@@ -293,7 +299,7 @@ class Fleet:
     def _over(self, record: Record) -> None:
         self.records.append(record)
         self.expected -= 1
-        self._expect(self._workload.over(record.arrival, self.now))
+        self._expect(iter(self._workload.over(record.arrival, record.over_at)))
 
     # -- what goes wrong --------------------------------------------------------------------------
 
@@ -332,6 +338,9 @@ class Fleet:
         self.hear(node)
         made = node.engine.made(job)
         node.jobs.pop(leg.number, None)
+        if job.preemptions:
+            request_id = leg.ticket.request.id
+            self._preempted[request_id] = self._preempted.get(request_id, 0) + job.preemptions
         if not node.hung:
             node.engine.abort(job, self.now)
             self.follow(node)

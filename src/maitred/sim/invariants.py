@@ -14,6 +14,11 @@ class Violation(Exception):  # noqa: N818 - it names what was found
         super().__init__(f"seed {seed}, event {event}: {what}")
         self.seed = seed
         self.event = event
+        self.what = what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """It comes from another process whole."""
+        return Violation, (self.seed, self.event, self.what), self.__dict__
 
 
 class Watch:

@@ -8,8 +8,8 @@ from zlib import crc32
 from maitred.sim.arrival import Arrival
 from maitred.sim.job import Chain, Segments
 
-PROMPTS_MAX = 4096
-"""Prompts remembered; the least recently used is forgotten."""
+KEYS_MAX = 1 << 18
+"""Keys of prompts remembered, in all; the least recently used prompts are forgotten."""
 
 
 class Keys:
@@ -17,6 +17,7 @@ class Keys:
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Segments, int, str], Chain] = OrderedDict()
+        self._size = 0
 
     def of(self, arrival: Arrival, block_tokens: int) -> list[int]:
         """The chained keys of the full blocks of prompt and answer."""
@@ -27,8 +28,10 @@ class Keys:
             for segment, tokens in arrival.prompt:
                 chain.add(segment, tokens)
             self._known[wanted] = chain
-            if len(self._known) > PROMPTS_MAX:
-                self._known.popitem(last=False)
+            self._size += len(chain.keys)
+            while self._size > KEYS_MAX:
+                _, oldest = self._known.popitem(last=False)
+                self._size -= len(oldest.keys)
         else:
             self._known.move_to_end(wanted)
         whole = chain.copy()

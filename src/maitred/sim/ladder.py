@@ -15,6 +15,9 @@ from maitred.sim.arrival import Arrival, Workload
 from maitred.sim.profile import Profile
 from maitred.sim.summary import StageRow, Summary, ladder
 
+ORACLE, BOUND = "oracle", "bound"
+"""Names of the yardsticks."""
+
 FROM_RATE = 40
 """The mean over a ladder is taken from this rate on: below it, the published fleet had room."""
 ENDLESS_TOKENS = 1 << 28
@@ -22,12 +25,15 @@ ENDLESS_TOKENS = 1 << 28
 
 
 class Ladder(Struct, frozen=True):
-    """What `--json` prints of a ladder. Rates in tokens/s as the client counts them, means over seeds."""
+    """What `--json` prints of a ladder. Rates in tokens/s as clients count them, means over seeds.
+
+    The mean is None where no rate is that high.
+    """
 
     peak_output_tokens_per_s: float
-    mean_output_tokens_per_s_from_40: float
+    mean_output_tokens_per_s_from_40: float | None
     oracle_peak_output_tokens_per_s: float
-    oracle_mean_output_tokens_per_s_from_40: float
+    oracle_mean_output_tokens_per_s_from_40: float | None
     bound_output_tokens_per_s: float
     stages: Sequence[StageRow]
 
@@ -83,24 +89,18 @@ def endless(profile: Profile) -> Profile:
     return structs.replace(profile, kv_blocks=ENDLESS_TOKENS // profile.block_tokens)
 
 
-def measure(
-    summary: Summary, oracle: Summary, bound: Summary, rates: Mapping[int, float], counted: float = 1.0
-) -> Ladder:
-    """The ladder of one configuration; `counted` is the share of the engine's tokens that clients count."""
-    rows, best, most = (_counted(ladder(one, rates), counted) for one in (summary, oracle, bound))
+def measure(summary: Summary, oracle: Summary, bound: Summary, rates: Mapping[int, float]) -> Ladder:
+    """The ladder of one configuration beside its yardsticks."""
+    rows, best, most = (ladder(one, rates) for one in (summary, oracle, bound))
     return Ladder(
         _peak(rows), _mean(rows), _peak(best), _mean(best), _peak(most), rows
     )  # fmt: skip
-
-
-def _counted(rows: Sequence[StageRow], share: float) -> list[StageRow]:
-    return [structs.replace(row, output_tokens_per_s=row.output_tokens_per_s * share) for row in rows]
 
 
 def _peak(rows: Sequence[StageRow]) -> float:
     return max(row.output_tokens_per_s for row in rows)
 
 
-def _mean(rows: Sequence[StageRow]) -> float:
+def _mean(rows: Sequence[StageRow]) -> float | None:
     from_rate = [row.output_tokens_per_s for row in rows if row.rate >= FROM_RATE]
-    return sum(from_rate) / len(from_rate) if from_rate else 0.0
+    return sum(from_rate) / len(from_rate) if from_rate else None

@@ -12,7 +12,9 @@ from heapq import merge
 from itertools import count, islice
 from operator import attrgetter
 from random import Random
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from maitred.sim.arrival import Arrival
 from maitred.sim.prompts import Conversations
@@ -22,28 +24,28 @@ from maitred.sim.traffic import Generated, Replayed, Traffic
 
 T = TypeVar("T")
 
+BACKOFF_S = 1.0
+"""How long a user waits at least who was refused at once."""
+
 IDS_BITS = 40
 """Pieces of text are numbered by class; ids of the second begin at 2 to the power of this."""
 
 _TIME = attrgetter("at")
 
 
-class Part(NamedTuple):
+class Part(Struct, frozen=True):
     """One of several equal parts of a workload: each `of`-th script, row or user, from `index` on.
 
-    What is in a script, and when it begins at a rate, is the same however many parts there are.
+    What is in a script, and when it begins at a rate, is the same however many parts there are. A part knows
+    nothing of the others, so stages that wait for everybody are only for a workload in one.
     """
 
     index: int = 0
     of: int = 1
 
-    def take(self, all_of: Iterable[T]) -> Iterator[T]:
-        """What belongs to this part."""
-        return islice(all_of, self.index, None, self.of)
-
-    def count(self, all_of: int) -> int:
-        """How many of so many belong to it."""
-        return len(range(self.index, all_of, self.of))
+    def take(self, more: Iterable[T], before: int = 0) -> Iterator[T]:
+        """What belongs to this part, where so many came before."""
+        return islice(more, (self.index - before) % self.of, None, self.of)
 
 
 WHOLE = Part()
@@ -139,6 +141,7 @@ class Sender:
         self, kind: Generated, seed: int, numbers: Iterator[int], ids: Iterator[int], part: Part = WHOLE
     ) -> None:
         self.share = 1.0 if kind.arrivals else kind.share
+        self.begun = 0  # scripts, or users, of all parts
         self.times = Random(f"{seed} {kind.name} times")
         self.think_s = kind.prompts.think_s if isinstance(kind.prompts, Conversations) else 0.0
         self._kind = kind
@@ -209,7 +212,7 @@ class Course:
             at += self._arrivals.begin_s
         while self._next < len(stages):
             stage = stages[self._next]
-            left = sum(self._part.count(stage.count(sender.share)) for sender in self._senders)
+            left = sum(stage.count(sender.share) for sender in self._senders)
             run = _Run(self._next, stage, at, left)
             self._next += 1
             yield from merge(*(self._first(sender, run) for sender in self._senders), key=_TIME)
@@ -223,8 +226,11 @@ class Course:
         if script:
             return (self._send(script, sender, run, at + sender.think_s),)
         stage = run.stage
-        if isinstance(stage, UserStage) and at + stage.think_s < run.ends_at:
-            return (self._send(sender.script(), sender, run, at + stage.think_s),)
+        if isinstance(stage, UserStage):
+            # Who is refused at once and asks again at once would stop time: clients back off.
+            think_s = stage.think_s if at > arrival.at else max(stage.think_s, BACKOFF_S)
+            if at + think_s < run.ends_at:
+                return (self._send(sender.script(), sender, run, at + think_s),)
         run.left -= 1
         if run.left or not self._arrivals.between.drain:
             return ()
@@ -232,11 +238,13 @@ class Course:
 
     def _first(self, sender: Sender, run: _Run) -> Iterator[Arrival]:
         offsets_s = run.stage.offsets(self._arrivals.pattern, sender.share, sender.times)
-        for offset_s in self._part.take(offsets_s):
+        mine_s = self._part.take(offsets_s, sender.begun)
+        sender.begun += len(offsets_s)
+        for offset_s in mine_s:
             yield self._send(sender.script(), sender, run, run.begins_at + offset_s)
 
     def _send(self, script: list[Arrival], sender: Sender, run: _Run, at: float) -> Arrival:
         arrival = script.pop()
-        arrival.at, arrival.stage = at, run.number
+        arrival.at, arrival.stage, arrival.warm_up = at, run.number, run.stage.warm_up
         self._open[arrival.number] = (run, sender, script)
         return arrival

@@ -9,12 +9,14 @@ from msgspec import structs
 
 from maitred.config.endpoints_file import read_endpoints
 from maitred.config.tree import Config, EndpointsDns, EndpointsFile, Model
+from maitred.core.chooser import ROUTING
 from maitred.sim.arrival import Workload
 from maitred.sim.fleet import Fleet, Waits, Write
+from maitred.sim.ladder import BOUND, Partitioned, endless, partitioned
 from maitred.sim.node import Node
-from maitred.sim.profile import Profile
 from maitred.sim.profiles import load
 from maitred.sim.run import EndpointUse, Run, Sample, Samples
+from maitred.sim.workload import Spec
 from maitred.sim.world import World
 
 SAMPLE_S = 1.0
@@ -30,13 +32,15 @@ class SimulationError(ValueError):
 def nodes_of(config: Config) -> list[Node]:
     """The engines that a configuration puts behind its models. Raises SimulationError."""
     special = {engine.endpoint: engine.profile for engine in config.simulate.engines}
-    nodes = []
+    nodes: list[Node] = []
     for model in config.models:
         for url in _urls(model):
             name = special.get(url, config.simulate.profile)
             if not name:
                 message = f"nothing says which engine is at {url}: write simulate.profile, or say --profile"
                 raise SimulationError(message)
+            if any(node.url == url for node in nodes):
+                raise SimulationError(f"{url} is an endpoint of two models; an engine here serves one")
             try:
                 nodes.append(Node(model.name, url, load(name)))
             except ValueError as error:
@@ -53,24 +57,31 @@ def nodes_of(config: Config) -> list[Node]:
 def simulate(
     name: str,
     config: Config,
-    workload: Callable[[Random], Workload],
+    spec: Spec,
     seed: int,
+    yardstick: str = "",
     progress: Progress = lambda _at, _over: None,
     journal: Write | None = None,
-    change: Callable[[Profile], Profile] = lambda profile: profile,
 ) -> Run:
-    """Run it to its end; `change` is applied to each engine's profile.
+    """Run a configuration, or a `yardstick` for it, to the end. Raises SimulationError and Violation.
 
-    Raises SimulationError and Violation.
+    Stages that warm up are left out of the run's records; tokens in them are as clients count them.
     """
-    nodes = [Node(node.pool, node.url, change(node.profile)) for node in nodes_of(config)]
+    workload: Workload = spec.workload(Random(seed))
+    if yardstick:
+        config = listed(config)
+        workload = Partitioned(workload, {model.name: len(_urls(model)) for model in config.models})
+        config = partitioned(config)
+    nodes = nodes_of(config)
+    if yardstick == BOUND:
+        nodes = [Node(node.pool, node.url, endless(node.profile)) for node in nodes]
     waits = Waits(
         config.upstream.connect_s,
         config.upstream.first_byte_s,
         config.upstream.idle_s,
         config.simulate.network_s,
     )
-    fleet = Fleet(config.core_settings(), nodes, workload(Random(seed)), seed, waits, journal)
+    fleet = Fleet(config.core_settings(), nodes, workload, seed, waits, journal)
     World(fleet, config.scrape.period_s, config.simulate.faults, config.health).begin()
     fleet.begin()
     samples, look_at = Samples(), 0.0
@@ -79,13 +90,23 @@ def simulate(
             look_at = fleet.now + SAMPLE_S
             samples.add(_sample(fleet))
             progress(fleet.now, len(fleet.records))
+    records = [record for record in fleet.records if not record.arrival.warm_up]
+    for record in records:
+        record.tokens = round(record.tokens * spec.counted)
     slos = {model.name: model.slo for model in config.models}
-    uses = [_use(node) for node in nodes]
-    return Run(name, seed, fleet.records, uses, samples.kept, 0.0, fleet.now, slos)
+    return Run(name, seed, records, list(map(_use, nodes)), samples.kept, 0.0, fleet.now, slos)
+
+
+def listed(config: Config) -> Config:
+    """The same with every model's endpoints written out. Raises SimulationError."""
+    models = tuple(structs.replace(model, endpoints=_urls(model)) for model in config.models)
+    return structs.replace(config, models=models)
 
 
 def routed(config: Config, routing: str) -> Config:
-    """The same with another policy for every model."""
+    """The same with another policy for every model. Raises SimulationError."""
+    if routing not in ROUTING:
+        raise SimulationError(f"no routing policy {routing!r}; there are {', '.join(ROUTING)}")
     models = tuple(structs.replace(model, routing=routing) for model in config.models)
     return structs.replace(config, models=models)
 
@@ -95,7 +116,7 @@ def _urls(model: Model) -> tuple[str, ...]:
         case EndpointsFile(file=file):
             return read_endpoints(file)
         case EndpointsDns():
-            raise SimulationError(f"models: {model.name}: endpoints from DNS cannot be simulated; list them")
+            raise SimulationError(f"{model.name}: endpoints from DNS cannot be simulated; list them")
         case urls:
             return urls
 

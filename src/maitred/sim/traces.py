@@ -35,6 +35,10 @@ MOONCAKE_BLOCK_TOKENS = 512
 IDS_FROM_FILE = 1 << 39
 """Ids below this are the file's own, those above are given to pieces that nobody shares."""
 
+DAY_S = 86_400.0
+SPAN_S_MAX = 366 * DAY_S
+"""A trace over more than a year has a time in it that is none."""
+
 GRID_STAMPS_MIN = 10
 GRID_ROWS_PER_STAMP = 2
 """Fewer rows at each time than this, on average, and times are taken to be exact."""
@@ -134,6 +138,9 @@ def read_trace(
     if not rows:
         raise ConfigError([*bad_first, f"{path}: holds no row that can be used"])
     rows.sort(key=lambda row: row.at_s)
+    if rows[-1].at_s - rows[0].at_s > SPAN_S_MAX:
+        days = (rows[-1].at_s - rows[0].at_s) / DAY_S
+        raise ConfigError([f"{path}: its times span {days:,.0f} days; one of them must be wrong"])
     began_at = rows[0].at_s
     for row in rows:
         row.at_s -= began_at

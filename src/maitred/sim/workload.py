@@ -66,13 +66,19 @@ class Spec(Struct, frozen=True):
         return self.file.counted
 
     def rates(self) -> dict[int, float]:
-        """Requests per second of the common stages that reports show, by the number of the stage."""
+        """Requests per second of the common stages with one rate that reports show, by their number."""
         stages = self.file.arrivals.stages if self.file.arrivals else ()
         return {
             number: stage.rate
             for number, stage in enumerate(stages)
-            if isinstance(stage, RateStage) and not stage.warm_up
+            if isinstance(stage, RateStage) and stage.rate_to == stage.rate and not stage.warm_up
         }
+
+    @property
+    def is_ladder(self) -> bool:
+        """Whether it is one rate after another, each over before the next."""
+        common = self.file.arrivals
+        return common is not None and common.between.drain and len(self.rates()) > 1
 
     def longest_tokens(self) -> dict[str, int]:
         """By model, the most that a prompt and its answer can be together."""

@@ -1,0 +1,157 @@
+"""One measurement from begin to end, with loads that are made up: what goes into each and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from maitred.app import bench
+from maitred.app.bench import Plan
+from maitred.bench import trial, workers
+from maitred.bench.load import Progress
+from maitred.bench.shot import Own, Run
+from maitred.bench.targets import Facts, Target
+from maitred.config.tree import Slo
+from tests.bench.finished import answered, run
+
+FACTS = Facts(("m",), "m", 4.0)
+NOBODY = "http://127.0.0.1:1"
+PLAN = Plan(Target(NOBODY, model="m"), "quick", trial.quick(5.0, 20.0, 100, 10), (), Slo(0.5, None))
+
+Made = Callable[[workers.Task], Run]
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[workers.Task]:
+    """What was run; every request was answered in 0.2 s, at 12 requests/s and more in a second."""
+    made: list[workers.Task] = []
+
+    def load(task: workers.Task, _workers: int, watch: Callable[[Progress], bool]) -> Run:
+        made.append(task)
+        watch(Progress())
+        return finished(task)
+
+    monkeypatch.setattr(workers, "run", load)
+    return made
+
+
+def finished(task: workers.Task, **more: Any) -> Run:
+    options = task.options
+    [(stage, rate)] = options.rates.items()
+    ttft_s = 0.2 if rate < 12 else 1.0
+    shots = [answered(number / rate, ttft_s, stage=stage) for number in range(200)]
+    return run(shots, slo_ttft_s=options.slo_ttft_s, rates=options.rates, **more)
+
+
+def test_a_run_says_what_was_asked_of_it(tasks: list[workers.Task]) -> None:
+    made = bench.measure(PLAN, FACTS, StringIO())
+    [task] = tasks
+    assert task.options.kinds == ["quick"]
+    assert task.options.slo_ttft_s == 0.5
+    assert task.options.trace
+    assert made.run.version
+    assert made.figures.whole.completed == 200
+    assert (made.spans, made.during, made.goodput, made.ended_early) == (None, None, None, False)
+
+
+def test_two_runs_have_no_text_in_common(tasks: list[workers.Task]) -> None:
+    for _ in range(2):
+        bench.measure(PLAN, FACTS, StringIO())
+    assert len({task.options.salt for task in tasks}) == 2
+    assert len({task.options.seed for task in tasks}) == 1
+
+
+def test_reads_are_not_kept_of_very_long_runs(tasks: list[workers.Task]) -> None:
+    bench.measure(structs.replace(PLAN, spec=trial.quick(500.0, 600.0, 100, 100)), FACTS, StringIO())
+    assert not tasks[0].options.trace
+
+
+def test_a_search_finds_the_rate_and_tells_of_its_run(tasks: list[workers.Task]) -> None:
+    out = StringIO()
+    made = bench.search(PLAN, FACTS, out, 20.0)
+    assert made.goodput is not None
+    found = made.goodput.found
+    assert found.holds is not None
+    assert found.fails is not None
+    assert found.resolved
+    assert found.holds < 12 <= found.fails
+    assert list(made.run.rates.values()) == [found.holds]
+    assert made.run.warm_up == (0,)
+    assert [rung.rate for rung in made.goodput.rungs] == [probe.rate for probe in found.probes]
+    assert len(tasks) == len(out.getvalue().splitlines()) <= 15
+    assert out.getvalue().startswith("5/s: 200 of 200 were good: yes\n")
+
+
+def test_a_slow_rate_is_probed_for_longer(tasks: list[workers.Task]) -> None:
+    slow = structs.replace(PLAN, spec=trial.quick(1.0, 20.0, 100, 10))
+    bench.search(slow, FACTS, StringIO(), 20.0, quiet=True)
+    assert trial.duration_s(tasks[0].spec) == pytest.approx(1.2 * 118)
+    assert trial.duration_s(tasks[-1].spec) == pytest.approx(1.2 * 20)
+
+
+def test_a_search_on_a_hopeless_server_ends(
+    tasks: list[workers.Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hopeless = structs.replace(PLAN, slo=Slo(0.01, None))
+    made = bench.search(hopeless, FACTS, StringIO(), 20.0)
+    assert made.goodput is not None
+    assert made.goodput.found.holds is None
+    assert max(trial.duration_s(task.spec) for task in tasks) <= 1.2 * bench.PROBE_S_MAX
+    assert made.run.rates == tasks[-1].options.rates
+
+
+def test_a_search_is_ended_by_ctrl_c(tasks: list[workers.Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(task: workers.Task, *_: object) -> Run:
+        tasks.append(task)
+        return finished(task, ended_early=len(tasks) == 3)
+
+    monkeypatch.setattr(workers, "run", load)
+    made = bench.search(PLAN, FACTS, StringIO(), 20.0)
+    assert len(tasks) == 3
+    assert made.ended_early
+    assert made.goodput is not None
+    assert [probe.rate for probe in made.goodput.found.probes] == [5.0, 10.0]
+
+
+def test_a_client_in_the_way_at_any_rate_is_told_first(
+    tasks: list[workers.Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(task: workers.Task, *_: object) -> Run:
+        [rate] = task.options.rates.values()
+        return finished(task, own=Own(cpu_share_max=0.99 if rate > 12 else 0.1))
+
+    monkeypatch.setattr(workers, "run", load)
+    made = bench.search(PLAN, FACTS, StringIO(), 20.0)
+    assert made.verdict
+    assert made.doubts[0].text.startswith("at 20/s the client's busiest second took 99 %")
+
+
+def test_a_command_that_never_came_is_told(tasks: list[workers.Task], tmp_path: Path) -> None:
+    made = bench.measure(structs.replace(PLAN, during=f"touch {tmp_path}/ran"), FACTS, StringIO())
+    assert made.during is None
+    assert "the command was not run" in made.doubts[-1].text
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_model_is_the_servers_only_one_unless_the_workload_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def preflight(target: Target, model: str) -> Facts:
+        asked.append(target.model or model)
+        return FACTS
+
+    monkeypatch.setattr(bench, "preflight", preflight)
+    bare = structs.replace(PLAN, target=Target(NOBODY))
+    plan, _ = bench.prepare(bare)
+    assert plan.target.model == "m"
+    plan, _ = bench.prepare(structs.replace(bare, models=("a", "b")))
+    assert plan.target.model == ""
+    bench.prepare(structs.replace(PLAN, models=("a", "b")))
+    assert asked == ["", "a", "b", "m"]
