@@ -60,27 +60,37 @@ class Player:
             group.create_task(self._ask(group, arrival))
 
     async def _ask(self, group: asyncio.TaskGroup, arrival: Arrival) -> None:
-        sent = time.monotonic()
-        prompt = "".join(text(segment, tokens) for segment, tokens in arrival.prompt)
-        first = None
         try:
-            stream = await self._client.chat.completions.create(
-                model=arrival.model,
-                messages=[{"role": "user", "content": prompt}],
-                max_tokens=arrival.output_tokens,
-                extra_body={"ignore_eos": True},
-                stream=True,
-            )
-            async for _ in stream:
-                first = first or time.monotonic()
+            async with asyncio.timeout(arrival.patience_s):
+                ttft_s = await self._answer(arrival)
             self.outcomes["completed"] += 1
-            self.ttfts_s.append((first or time.monotonic()) - sent)
+            self.ttfts_s.append(ttft_s)
+        except TimeoutError:
+            self.outcomes["left"] += 1
         except openai.APIStatusError as error:
             self.outcomes[error.response.headers.get("x-maitred-outcome", str(error.status_code))] += 1
         except openai.APIError as error:
             self.outcomes[f"broken off: {type(error).__name__}"] += 1
         for following in self._workload.over(arrival, time.monotonic() - self._began):
             await self._send(group, following)
+
+    async def _answer(self, arrival: Arrival) -> float:
+        """Read an answer to its end; seconds to its first token, or to all of it when it is no stream."""
+        sent = time.monotonic()
+        prompt = "".join(text(segment, tokens) for segment, tokens in arrival.prompt)
+        answer = await self._client.chat.completions.create(
+            model=arrival.adapter or arrival.model,
+            messages=[{"role": "user", "content": prompt}],
+            max_tokens=arrival.output_tokens,
+            extra_body={"ignore_eos": True},
+            stream=arrival.stream,
+        )
+        first = None
+        if isinstance(answer, openai.AsyncStream):
+            async with answer:
+                async for _ in answer:
+                    first = first or time.monotonic()
+        return (first or time.monotonic()) - sent
 
     async def _say(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from maitred.bench.shot import Ending, Own, Run, Shot
 
@@ -34,6 +35,11 @@ def answered(due_at: float = 0.0, ttft_s: float = 0.2, tpot_s: float = 0.02, **m
     return Shot(due_at=due_at, **words | more)  # type: ignore[arg-type]
 
 
+def mixed(count: int) -> list[int]:
+    """The numbers from 0 on, in an order without a trend: values that rise over a run hang together."""
+    return Random(1).sample(range(count), count)
+
+
 def lost(due_at: float = 0.0, ending: Ending = Ending.FAILED, why: str = "reset", **more: object) -> Shot:
     """One that was not served, and knew after 10 ms."""
     words: dict[str, object] = {"number": 1, "kind": "chat", "tenant": "support", "stage": 0}
@@ -59,7 +65,7 @@ def busy_day(seed: int = 1, slow: float = 1.0) -> Run:
     for number in range(1, 601):
         at += rng.expovariate(10)
         kind, tenant = rng.choice((("chat", "support"), ("documents", "nightly")))
-        of = {"number": number, "kind": kind, "tenant": tenant, "stage": (number - 1) // 200}
+        of: dict[str, Any] = {"number": number, "kind": kind, "tenant": tenant, "stage": (number - 1) // 200}
         if kind == "documents" and rng.random() < 0.1:
             shots.append(lost(at, Ending.REFUSED, "queue_full", status=429, **of))
         elif rng.random() < 0.02:

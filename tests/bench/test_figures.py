@@ -6,7 +6,7 @@ import pytest
 
 from maitred.bench.figures import Figure, Part, Times, part, summarize
 from maitred.bench.shot import UNFINISHED, Ending, Run, Shot
-from tests.bench.finished import answered, busy_day, lost, run
+from tests.bench.finished import answered, busy_day, lost, mixed, run
 
 
 def whole(shots: list[Shot], **more: object) -> Part:
@@ -37,6 +37,7 @@ def test_the_time_goes_to_queue_prefill_and_decode() -> None:
     assert [found[name].mean.value for name in ("queue_s", "prefill_s", "decode_s")] == [
         pytest.approx(value) for value in (0.1, 0.4, 0.2)
     ]
+    assert times([answered(prefill_s=0.3)], "prefill_s").mean.value == 0.3  # as the server tells
     assert {"queue_s", "prefill_s"}.isdisjoint(whole([answered()]).times)
 
 
@@ -48,13 +49,16 @@ def test_the_answer_of_a_model_that_thinks_has_a_time_of_its_own() -> None:
 def test_gaps_are_of_all_answers_together_and_have_no_interval() -> None:
     shots = [answered(reads_at=(0.2, 0.3, 0.5)), answered(reads_at=(0.2, 0.21))]
     itl = times(shots, "itl_s")
-    assert (itl.count, itl.most) == (3, pytest.approx(0.2))
-    assert itl.percentiles["p50"] == Figure(pytest.approx(0.1))
+    assert itl.count == 3
+    assert itl.most == pytest.approx(0.2)
+    middle = itl.percentiles["p50"]
+    assert middle.value == pytest.approx(0.1)
+    assert (middle.low, middle.high, middle.bounded) == (None, None, True)
     assert "itl_s" not in whole([answered()]).times
 
 
 def test_who_was_not_served_waits_for_ever_in_adjusted_figures() -> None:
-    shots = [answered(ttft_s=0.1 + n / 1000) for n in range(90)] + [lost() for _ in range(10)]
+    shots = [answered(ttft_s=0.1 + n / 1000) if n < 90 else lost() for n in mixed(100)]
     found = whole(shots).times
     assert found["ttft_s"].count == 90
     adjusted = found["ttft_adjusted_s"]
@@ -77,13 +81,26 @@ def test_what_failed_on_the_way_has_a_ttft_but_no_adjusted_one() -> None:
 
 
 def test_a_percentile_of_too_few_is_marked() -> None:
-    few, enough = ([answered(ttft_s=0.1 + n / 1000) for n in range(count)] for count in (367, 368))
+    few, enough = ([answered(ttft_s=0.1 + n / 1000) for n in mixed(count)] for count in (367, 368))
     assert not times(few, "ttft_s").percentiles["p99"].bounded
     found = times(enough, "ttft_s").percentiles["p99"]
     assert found.bounded
     assert found.low is not None
     assert found.high is not None
     assert found.low < (found.value or 0) < found.high
+
+
+def test_requests_that_hang_together_count_for_less() -> None:
+    """As many slow ones, and as many good: but in a row, as when a queue stands for half of the time."""
+    even, queue = ([answered(ttft_s=0.1 + n / 1000) for n in order] for order in (mixed(400), range(400)))
+    parts = [whole(shots, slo_ttft_s=0.3) for shots in (even, queue)]
+    p90s = [part.times["ttft_s"].percentiles["p90"] for part in parts]
+    assert p90s[0].value == p90s[1].value
+    assert [p90.bounded for p90 in p90s] == [True, False]
+    means = [part.times["ttft_s"].mean for part in parts]
+    assert means[1].high - means[1].value > 3 * (means[0].high - means[0].value)  # type: ignore[operator]
+    shares = [part.rates["goodput_share"] for part in parts]
+    assert shares[1].high - shares[1].low > 3 * (shares[0].high - shares[0].low)  # type: ignore[operator]
 
 
 def test_goodput_is_of_all_that_were_sent() -> None:

@@ -66,7 +66,8 @@ COMMANDS = dict(commands(main))
 def test_these_are_the_commands() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         "", "serve", "demo", "config", "config show", "config schema", "replay",
-        "endpoints", "findings", "reload", "simulate", "simulate calibrate", "simulate profiles", "twin",
+        "endpoints", "findings", "reload", "bench", "twin",
+        "simulate", "simulate calibrate", "simulate profiles",
     }  # fmt: skip
 
 

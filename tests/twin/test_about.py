@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from maitred.engines.dialect import read_models
+from maitred.net.memory import MemoryNetwork
 from tests.proxy.place import in_virtual_time
 from tests.twin.place import CHAT, DATA, ENGINES, MODEL, captured, chat, serving, shape
 
@@ -108,9 +110,33 @@ async def test_the_cache_is_forgotten_on_request_and_in_sleep() -> None:
         assert [await cached(), await cached()] == [0, 128]
         assert (await place.post("/reset_prefix_cache")).json == captured("reset_prefix_cache.txt")
         assert [await cached(), await cached()] == [0, 128]
-        assert (await place.post("/sleep")).json == captured("sleep_unsupported.txt")
+        assert (await place.post("/sleep?level=1")).json == captured("sleep_unsupported.txt")
         await place.post("/wake_up")
         assert await cached() == 0
+
+
+@in_virtual_time()
+async def test_a_cache_in_use_outlives_sleep() -> None:
+    long = {"messages": [{"role": "user", "content": "word " * 100}]}
+    async with serving() as place:
+        running = asyncio.create_task(place.chat(max_tokens=50, ignore_eos=True, **long))
+        await asyncio.sleep(0.3)
+        await place.post("/sleep")
+        await place.post("/wake_up")
+        usage = (await place.chat(max_tokens=1, **long)).json["usage"]
+        assert (await running).status == 200
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 128
+
+
+@in_virtual_time()
+async def test_two_twins_say_the_same_under_ids_of_their_own() -> None:
+    network = MemoryNetwork()
+    asked: dict[str, Any] = {"max_tokens": 8, "kv_transfer_params": {"do_remote_decode": True}}
+    async with serving(network=network) as place, serving(network=network) as other:
+        one, two = (await place.chat(**asked)).json, (await other.chat(**asked)).json
+    assert one["choices"] == two["choices"]
+    assert one["id"] != two["id"]
+    assert one["kv_transfer_params"]["remote_engine_id"] != two["kv_transfer_params"]["remote_engine_id"]
 
 
 @in_virtual_time()

@@ -10,7 +10,8 @@ import pytest
 import uvloop
 
 from maitred.net.seams import Sockets
-from tests.twin.place import MODEL, Place, serving
+from tests.net.http import post
+from tests.twin.place import CHAT, MODEL, Place, chat, serving
 
 USER = "Name three colours."
 
@@ -94,6 +95,14 @@ async def test_openai_errors(place: Place) -> None:
         with pytest.raises(openai.APIConnectionError):
             async for _ in stream:
                 pass
+
+
+@served
+async def test_a_reset_is_one_on_the_wire(place: Place) -> None:
+    client = await place.client()
+    client.send(post(CHAT, chat(stream=True, max_tokens=50), "x-twin-fail: reset=3"))
+    await client.closed()
+    assert isinstance(client.error, ConnectionResetError)
 
 
 @served

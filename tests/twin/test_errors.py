@@ -82,8 +82,8 @@ async def test_anthropics_clients_get_the_shape_they_know() -> None:
 @pytest.mark.parametrize(
     ("members", "param", "says"),
     [
-        ({"n": 0}, "n", "n must be from 1 to 128, got 0."),
-        ({"n": 1000}, "n", "n must be from 1 to 128"),
+        ({"n": 0}, "n", "n must be at least 1, got 0."),
+        ({"n": 1000}, "n", "n must be at most 128 with 1 prompts, got 1000."),
         ({"max_tokens": 0}, "max_tokens", "max_tokens must be at least 1, got 0."),
         ({"max_completion_tokens": 0, "max_tokens": 5}, "max_tokens", "must be at least 1"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "`stream=True`"),
@@ -117,14 +117,52 @@ def test_an_output_that_fits_only_without_its_prompt_is_refused_by_the_numbers()
 
 
 @in_virtual_time()
-async def test_what_never_fits_the_cache_is_an_error_of_the_engine() -> None:
+async def test_a_cache_smaller_than_the_context_is_the_bound() -> None:
     async with serving(kv_blocks=2) as place:
         answer = await place.chat(messages=[{"role": "user", "content": "word " * 200}], max_tokens=4)
-        assert answer.status == 500
-        assert "blocks" in answer.json["error"]["message"]
+        assert answer.status == 400
+        assert "maximum context length is 65 tokens" in answer.json["error"]["message"]
         prompts = {"prompt": ["short", "word " * 200], "max_tokens": 4}
-        assert (await place.post("/v1/completions", prompts)).status == 500
+        assert (await place.post("/v1/completions", prompts)).status == 400
         assert not place.twin.service.live.tracks
+        assert (await place.get("/v1/models")).json["data"][0]["max_model_len"] == 65
+        whole = (await place.chat(ignore_eos=True)).json["usage"]
+        assert whole["total_tokens"] == 65
+
+
+@pytest.mark.parametrize("prompt", [[""], ["text", ""], [[]], [[1, 2], []]])
+def test_a_prompt_without_tokens_is_refused(prompt: Any) -> None:
+    body = json.dumps({"prompt": prompt, "input": prompt}).encode()
+    for read in (bodies.completions, bodies.embeddings):
+        with pytest.raises(Wrong, match="cannot be empty") as refused:
+            read(body)
+        assert refused.value.status == 400
+
+
+def test_answers_are_bounded_over_all_prompts_of_a_request() -> None:
+    def ask(prompts: int, n: int) -> bodies.Ask:
+        return bodies.completions(json.dumps({"prompt": ["x"] * prompts, "n": n}).encode())
+
+    assert ask(8, 16).sequences == 16
+    with pytest.raises(Wrong, match="n must be at most 16 with 8 prompts, got 17") as refused:
+        ask(8, 17)
+    assert refused.value.param == "n"
+    with pytest.raises(Wrong, match="at most 128 prompts"):
+        ask(129, 1)
+
+
+def test_apis_that_know_no_n_answer_once() -> None:
+    asked = {"messages": [USER], "input": "x", "n": 3, "max_tokens": 4}
+    for read in (bodies.messages, bodies.responses, bodies.embeddings):
+        assert read(json.dumps(asked).encode()).sequences == 1
+
+
+@in_virtual_time()
+async def test_half_a_surrogate_pair_is_no_json() -> None:
+    async with serving() as place:
+        answer = await place.post("/v1/completions", rb'{"prompt": "\ud800"}')
+    assert answer.status == 400
+    assert "json_invalid" in answer.json["error"]["message"]
 
 
 @in_virtual_time()

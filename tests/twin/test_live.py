@@ -197,6 +197,53 @@ async def test_an_answer_that_is_over_needs_no_leaving() -> None:
         assert place.twin.service.live.counts.ends["abort"] == 0
 
 
+# -- slow clients --------------------------------------------------------------------------------------
+
+
+def told(body: bytes, index: int) -> list[Any]:
+    """What the events of a stream say of one choice."""
+    choices = [event["choices"] for event in events(body) if event != "[DONE]"]
+    return [choice for said in choices for choice in said if choice["index"] == index]
+
+
+@in_virtual_time()
+async def test_what_nobody_reads_waits_as_a_number() -> None:
+    asked = {"n": 2, "max_tokens": 900, "stream": True, "ignore_eos": True}
+    async with serving() as place:
+        expected = (await place.chat(**asked)).body
+        client = await place.client()
+        client.transport.pause_reading()
+        client.send(post(CHAT, chat(**asked)))
+        await asyncio.sleep(20)
+        assert not place.twin.service.live.tracks, "the engine does not wait"
+        (connection,) = place.twin.site.connections.values()
+        unsent = [connection.unsent]
+        client.transport.resume_reading()
+        answer = asyncio.create_task(client.answer())
+        while not answer.done():
+            unsent.append(connection.unsent)
+            await asyncio.sleep(0)
+        body = (await answer).body
+        assert (await place.ask(post(CHAT, chat(max_tokens=1)))).status == 200
+        client.leave()
+    assert max(unsent) < 150_000 < len(body) / 2
+    assert [told(body, index) for index in (0, 1)] == [told(expected, index) for index in (0, 1)]
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
+@in_virtual_time()
+async def test_who_leaves_without_having_read_is_forgotten() -> None:
+    async with serving() as place:
+        client = await place.client()
+        client.transport.pause_reading()
+        client.send(post(CHAT, chat(max_tokens=1900, stream=True, ignore_eos=True)))
+        await asyncio.sleep(10)
+        assert len(place.twin.service.live.tracks) == 1
+        client.leave()
+        await turns()
+        assert not place.twin.service.live.tracks
+
+
 # -- standing still -----------------------------------------------------------------------------------
 
 

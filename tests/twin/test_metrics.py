@@ -30,6 +30,7 @@ NOT_TOLD = (
     "admission_rejections",
 )
 """Families of a real one that mean nothing here."""
+SOURCES = "prompt_tokens_by_source_total"
 
 
 def kinds(text: str) -> dict[str, str]:
@@ -122,7 +123,7 @@ async def test_work_is_counted() -> None:
     assert total(text, "inter_token_latency_seconds_bucket", le="0.01") >= 18
     assert total(text, "request_generation_tokens_sum") == 20
     assert total(text, "generation_tokens_total") > 20
-    computed = total(text, "prompt_tokens_total") + total(text, "generation_tokens_total")
+    computed = total(text, SOURCES, source="local_compute") + total(text, "generation_tokens_total")
     assert total(text, "iteration_tokens_total_sum") == computed
     assert total(text, "e2e_request_latency_seconds_bucket", le="+Inf") == 2
     assert total(text, "num_requests_waiting_by_reason", reason="capacity") == 2
@@ -136,12 +137,33 @@ async def test_hits_and_preemptions_are_counted() -> None:
     long = {"messages": [{"role": "user", "content": "word " * 200}], "max_tokens": 250, "ignore_eos": True}
     async with serving(kv_blocks=20) as place:
         await asyncio.gather(*(place.chat(cache_salt=str(number), **long) for number in range(2)))
-        await place.chat(cache_salt="1", **long)
+        usage = (await place.chat(cache_salt="1", **long)).json["usage"]
         text = (await place.get("/metrics")).body.decode()
+    prompt, cached = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+    assert total(text, "prompt_tokens_total") == 3 * prompt
+    assert (
+        total(text, SOURCES, source="local_cache_hit") == total(text, "prompt_tokens_cached_total") == cached
+    )
+    assert total(text, SOURCES, source="local_compute") == 3 * prompt - cached
+    assert total(text, "iteration_tokens_total_sum") == 3 * prompt - cached + total(
+        text, "generation_tokens_total"
+    )
     assert total(text, "num_preemptions_total") > 0
     assert total(text, "prefix_cache_hits_total") > 200
     assert total(text, "prefix_cache_queries_total") > total(text, "prefix_cache_hits_total")
     assert total(text, "request_num_preemptions_sum") == total(text, "num_preemptions_total")
+
+
+@in_virtual_time()
+async def test_what_another_engine_computed_is_not_computed_again() -> None:
+    asked = {"max_tokens": 8, "ignore_eos": True, "kv_transfer_params": {"do_remote_prefill": True}}
+    async with serving() as place:
+        prompt = (await place.chat(**asked)).json["usage"]["prompt_tokens"]
+        text = (await place.get("/metrics")).body.decode()
+    assert total(text, SOURCES, source="external_kv_transfer") == total(text, "prompt_tokens_total") == prompt
+    assert total(text, SOURCES, source="local_compute") == 0
+    assert total(text, "external_prefix_cache_hits_total") == prompt
+    assert total(text, "iteration_tokens_total_sum") == 8
 
 
 @in_virtual_time()

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,6 +15,8 @@ from click.testing import CliRunner, Result
 from maitred.cli.main import main
 from maitred.twin.run import CRASHED
 from tests.e2e.children import MAITRED, Child, get
+
+FLEET = Path(__file__).parents[2] / "examples" / "lost-node" / "fleet.yaml"
 
 
 def say(*words: str) -> Result:
@@ -51,6 +54,9 @@ def test_a_crash_ends_it_where_it_was_told_to() -> None:
         (("--profile", "h100-qwen"), "near it are"),
         (("--fail", "explode"), "there are status=503"),
         (("--max-num-seqs", "0"), "not in the range"),
+        (("-c", __file__, "--port", "1", "--cold"), "--cold, --port cannot go with -c"),
+        (("--kv-replay", "tcp://*:1", "--kv-form", "array"), "--kv-form, --kv-replay cannot go without"),
+        (("-c", str(FLEET), "--profile", "h100-qwen"), "no profile 'h100-qwen'; near it are"),
     ],
 )
 def test_wrong_words_are_refused(words: tuple[str, ...], says: str) -> None:
@@ -64,6 +70,8 @@ def test_a_taken_port_is_one_line_that_names_the_flag() -> None:
         port = listener.getsockname()[1]
         result = say("--port", str(port))
         events = say("--port", "0", "--kv-events", "nonsense")
+        both = say("--port", str(port), "--kv-events", "tcp://*:*", "--kv-replay", "tcp://*:*")
+    assert both.output == result.output
     assert result.exit_code == events.exit_code == 1
     expected = (
         f"Error: cannot listen at 127.0.0.1:{port}: Address already in use; choose another with --port\n"

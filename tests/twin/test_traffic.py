@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from maitred.sim.job import Job
+from maitred.sim.job import Job, Role
 from maitred.twin import tokens
 from maitred.twin.kv_events import KvEvents, Source
-from tests.net.http import Broken, post
+from maitred.twin.twin import Options
+from tests.net.http import Broken, post, turns
 from tests.proxy.place import in_virtual_time
 from tests.twin.place import CHAT, Place, chat, serving
 
@@ -73,6 +74,43 @@ async def one(place: Place, rng: Random) -> None:
         leaves.cancel()
         client.leave()
     assert answer.status == 200
+
+
+@in_virtual_time()
+async def test_a_block_may_fill_as_its_client_leaves() -> None:
+    mirror = Mirror()
+    async with serving(events=cast("KvEvents", mirror)) as place:
+        client = await place.client()
+        client.send(post(CHAT, chat(max_tokens=90, stream=True, ignore_eos=True)))
+        await asyncio.sleep(0.1)
+        live = place.twin.service.live
+        clock = live._clock
+        live._clock = lambda: clock() + 0.5  # the loop is late: many steps have ended meanwhile
+        assert not mirror.texts
+        client.leave()
+        await turns()
+        assert mirror.texts
+        assert not live.tracks
+        assert live.counts.ends["abort"] == 1
+        await asyncio.sleep(1)
+        engine = live.engine
+        assert (engine.running, engine.waiting, engine.kv_use, engine.next_at) == (0, 0, 0.0, None)
+
+
+@in_virtual_time()
+async def test_nobody_fetches_a_prompt_from_an_engine_that_died() -> None:
+    mirror, long = Mirror(), [{"role": "user", "content": "word " * 400}]
+    slow: dict[str, Any] = {"kv_token_bytes": 1000, "transfer_bytes_per_s": 1e5, "sequences_max": 1}
+    async with serving(Options(role=Role.PREFILL), events=cast("KvEvents", mirror), **slow) as place:
+        await place.chat(messages=long, max_tokens=1)
+        for salt in "ab":
+            client = await place.client()
+            client.send(post(CHAT, chat(messages=long, max_tokens=1, cache_salt=salt)))
+        await asyncio.sleep(0.1)
+        assert place.twin.service.live.engine.waiting
+        await place.post("/twin/crash")
+        await asyncio.sleep(10)
+        assert not mirror.texts
 
 
 @pytest.mark.parametrize("seed", range(8))

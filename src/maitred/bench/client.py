@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from maitred.bench.forms import Form, counts, judge_whole, text_of
+from maitred.bench.forms import Form, judge_whole, text_of, told
 from maitred.bench.shot import Ending, Shot
 from maitred.core.outcome import FailureKind
 from maitred.net.client import AnswerHead, ClientConnection
@@ -20,19 +20,21 @@ from maitred.wire.sse import Event, Scanner
 REFUSALS = (429, 503, 529)
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 """Of an answer that is no stream, and of the events whose text is wanted."""
+OUTCOME_BYTES_MAX = 64
 
 
 class Call:
     """One request on its way, and the Reader of its answer.
 
-    It writes into `shot`, and calls `over` once, after the last of it; `stale` instead where the connection
-    had been closed before it was used. `trace`: the instant of each read with tokens is wanted.
+    It writes into `shot`, and calls `over` once, after the last of it; or first `stale`, where a connection
+    that was not `fresh` had been closed before it was used. `trace`: the instant of each read with tokens is
+    wanted.
     """
 
     __slots__ = (
         "_clock", "_failed", "_form", "_kept", "_kept_bytes", "_last", "_last_at", "_over", "_reads",
-        "_scanner", "_stale", "_trace", "_whole", "arrival", "connecting", "connection", "patience",
-        "shot",
+        "_scanner", "_stale", "_trace", "_whole", "arrival", "connecting", "connection", "fresh",
+        "patience", "shot",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +51,7 @@ class Call:
         self.arrival = arrival
         self.shot = shot
         self.connection: ClientConnection | None = None
+        self.fresh = False
         self.connecting: asyncio.Task[None] | None = None
         self.patience: asyncio.TimerHandle | None = None
         self._form = form
@@ -83,37 +86,40 @@ class Call:
                 if value.startswith(b"text/event-stream"):
                     self._scanner = Scanner()
             elif name == b"x-maitred-outcome":
-                shot.why = value.decode("latin-1")
+                shot.why = value[:OUTCOME_BYTES_MAX].decode("latin-1")
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader."""
+        now = self._clock()
         if self._scanner is not None:
-            self._hear(self._scanner.feed(body))
+            self._hear(self._scanner.feed(body), now)
         elif body:
             self._keep(body)
         if complete:
-            self._end()
+            self._finish(now, *self._judged(now))
 
     def failed(self, kind: FailureKind, detail: str) -> None:  # noqa: ARG002 - details are not comparable
         """See Reader."""
-        if kind is FailureKind.STALE_CONNECTION:
+        if kind is FailureKind.STALE_CONNECTION and not self.fresh:
             self._stale(self)
         else:
             self.finish(Ending.FAILED, kind.label)
 
     def finish(self, ending: Ending, why: str = "") -> None:
         """It is over, for this reason."""
+        self._finish(self._clock(), ending, why)
+
+    def _finish(self, now: float, ending: Ending, why: str) -> None:
         shot = self.shot
-        shot.over_at = self._clock()
-        shot.ending, shot.why = ending, why
+        shot.over_at, shot.ending, shot.why = now, ending, why
         shot.reads_at = tuple(self._reads)
         self._over(self)
 
     # -- a stream ---------------------------------------------------------------------------------
 
-    def _hear(self, events: list[Event]) -> None:
+    def _hear(self, events: list[Event], now: float) -> None:
         """The events of one read."""
-        now, shot, find, tokens = self._clock(), self.shot, self._form.token.search, 0
+        shot, find, tokens = self.shot, self._form.token.search, 0
         for event in events:
             data = event.data
             found = find(data)
@@ -144,50 +150,51 @@ class Call:
         """An event without a token: the end, the usage, an error, or nothing to us."""
         said = self._form.says(event)
         if said is Says.ERROR:
-            self._failed = "error_event"
+            self._failed = FailureKind.ERROR_EVENT.label
         elif said is not Says.NOTHING:
             self._whole = True
-        if b"usage" in event.data:
-            self._count(event.data)
+        self._learn(event.data)
 
-    # -- ends -------------------------------------------------------------------------------------
+    # -- the end ----------------------------------------------------------------------------------
 
-    def _end(self) -> None:
-        """The answer is complete, as far as HTTP can tell."""
-        shot, streams = self.shot, self._scanner is not None
+    def _judged(self, now: float) -> tuple[Ending, str]:
+        """How an answer ended that is complete as far as HTTP can tell."""
+        shot = self.shot
         if shot.status != 200:
-            refused = shot.status in REFUSALS
-            why = shot.why or f"status_{shot.status}"
-            self.finish(Ending.REFUSED if refused else Ending.FAILED, why)
-            return
-        if streams:
-            if not self._whole and self._last:
-                self._whole = self._form.ended(self._last)
-            if shot.counted and self._last:
-                self._count(self._last)
-        else:
-            body = b"".join(self._kept)
-            self._whole, self._failed = True, judge_whole(body)
-            self._count(body)
-        if self._failed:
-            self.finish(Ending.FAILED, self._failed)
-        elif not self._whole:
-            self.finish(Ending.FAILED, "truncated")
-        elif self.arrival.stream and self._form.stream and not streams:
-            self.finish(Ending.FAILED, "not_a_stream")
-        else:
-            self.finish(Ending.COMPLETED)
-            if streams and shot.first_at is None:  # an answer without a word is first seen at its end
-                shot.first_at = shot.answer_at = shot.over_at
+            ending = Ending.REFUSED if shot.status in REFUSALS else Ending.FAILED
+            return ending, shot.why or f"status_{shot.status}"
+        why = self._fault_of_whole() if self._scanner is None else self._fault_of_stream()
+        if why:
+            return Ending.FAILED, why
+        if self._scanner is not None and shot.first_at is None:
+            shot.first_at = shot.answer_at = now  # an answer without a word is first seen at its end
+        return Ending.COMPLETED, ""
 
-    def _count(self, data: bytes) -> None:
-        """The server's own count, if it is in there; it goes before ours."""
-        told = counts(data)
-        if told is None:
+    def _fault_of_stream(self) -> str:
+        """What is wrong with it; "" where nothing is."""
+        if self._last and self.shot.counted:
+            self._learn(self._last)
+        whole = self._whole or (self._last != b"" and self._form.ended(self._last))
+        return self._failed or ("" if whole else FailureKind.TRUNCATED.label)
+
+    def _fault_of_whole(self) -> str:
+        """What is wrong with it; "" where nothing is."""
+        if self._kept_bytes > KEPT_BYTES_MAX:
+            return "too_large"
+        body = b"".join(self._kept)
+        self._learn(body)
+        wanted_stream = self.arrival.stream and self._form.stream != b""
+        return judge_whole(body) or ("not_a_stream" if wanted_stream else "")
+
+    def _learn(self, data: bytes) -> None:
+        """What the server tells, if it is in there; its count of tokens goes before ours."""
+        said = told(data)
+        if said is None:
             return
         shot = self.shot
         shot.counted = False
-        shot.prompt_tokens, shot.tokens, shot.cached_tokens = told.prompt, told.output, told.cached
+        shot.prompt_tokens, shot.tokens = said.prompt_tokens, said.output_tokens
+        shot.cached_tokens, shot.queue_s, shot.prefill_s = said.cached_tokens, said.queue_s, said.prefill_s
 
     def _keep(self, data: bytes) -> None:
         self._kept_bytes += len(data)

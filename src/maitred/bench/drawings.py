@@ -64,9 +64,7 @@ def _courses(shots: Sequence[Shot]) -> list[str]:
         return []
     step_s = max(STEP_S_MIN, max(shot.over_at for shot in shots) / POINTS)
     drawn = [
-        plots.over_time(
-            "inflight", "Requests under way", "requests", {"under way": _in_flight(shots, step_s)}
-        )
+        plots.over_time("inflight", "Requests under way", "requests", {"under way": in_flight(shots, step_s)})
     ]
     waits = _medians([(shot.due_at, ttft_s) for shot in shots if (ttft_s := shot.ttft_s) is not None], step_s)
     if waits:
@@ -116,7 +114,7 @@ def _ladder(stages: Mapping[float, Part]) -> list[str]:
     return drawn
 
 
-def _in_flight(shots: Sequence[Shot], step_s: float) -> list[tuple[float, float]]:
+def in_flight(shots: Sequence[Shot], step_s: float) -> list[tuple[float, float]]:
     """How many were under way, at the end of each step."""
     changes: dict[int, int] = {}
     for shot in shots:

@@ -6,10 +6,10 @@ under way. What a command breaks may show only after it: so the same counts stan
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from asyncio.subprocess import DEVNULL
+import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from statistics import median
@@ -25,11 +25,11 @@ LINES_SHOWN = 5
 
 
 class Happening(Struct, frozen=True):
-    """A command that was run: from when to when (instants of the run), its exit code, its last lines."""
+    """A command that was run: from when to when (wall time, seconds), its exit code, its last lines."""
 
     command: str
-    began_at: float
-    ended_at: float
+    began_unix: float
+    ended_unix: float
     code: int
     lines: list[str]
 
@@ -54,27 +54,72 @@ class Course(Struct, frozen=True):
     windows: dict[str, Window]
     broken: int
 
+    @property
+    def line(self) -> str:
+        """What came of it, in a sentence."""
+        said = f": {self.lines[-1]}" if self.code and self.lines else ""
+        return f"{self.broken:,} conversations were broken in all; the command ended with {self.code}{said}"
 
-async def happen(command: str, wait_s: float, clock: Callable[[], float]) -> Happening:
-    """Run a shell command after so many seconds, to its end; cancelling this ends it and what it started.
 
-    What it leaves running when it ends (a server started anew) stays. Its output goes to a file, for a pipe
-    would stay open as long as that.
+class Command:
+    """A shell command that is started after so many seconds; call `tick` often. "" is none.
+
+    Leaving the context ends it. What it leaves running itself (a server started anew) stays; its output goes
+    to a file, for a pipe would stay open as long as that.
     """
-    await asyncio.sleep(wait_s)
-    with TemporaryFile() as output:
-        began_at = clock()
-        process = await asyncio.create_subprocess_shell(
-            command, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            code = await process.wait()
-        except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            await process.wait()
-            raise
-        return Happening(command, began_at, clock(), code, _last_lines(output))
+
+    def __init__(self, command: str, wait_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._command = command
+        self._clock = clock
+        self._due_at = clock() + wait_s
+        self._began_at = self._ended_at = 0.0
+        self._output: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Command:
+        """Begin to wait for its time."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it where it still runs."""
+        if self._process is not None:
+            _terminate(self._process)
+            self._process.wait()
+        self._output.close()
+
+    def tick(self) -> None:
+        """Start it when it is time, and see when it ends."""
+        now = self._clock()
+        if self._process is None:
+            if self._command and now >= self._due_at:
+                self._began_at = now
+                self._process = subprocess.Popen(  # noqa: S603 - it is the user's own
+                    ["/bin/sh", "-c", self._command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=self._output,
+                    start_new_session=True,
+                )
+        elif not self._ended_at and self._process.poll() is not None:
+            self._ended_at = now
+
+    def end(self, *, wait: bool) -> Happening | None:
+        """What came of it; None where it was never started. `wait` for its end, or end it now."""
+        process = self._process
+        if process is None:
+            return None
+        if not wait:
+            _terminate(process)
+        code = process.wait()
+        ended_at = self._ended_at or self._clock()
+        return Happening(self._command, self._began_at, ended_at, code, _last_lines(self._output))
+
+
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """End it and what it started."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
 
 
 def _last_lines(output: IO[bytes]) -> list[str]:
@@ -84,7 +129,7 @@ def _last_lines(output: IO[bytes]) -> list[str]:
 
 def course(run: Run, happening: Happening) -> Course:
     """What the command did to this run."""
-    begin, end = happening.began_at, happening.ended_at
+    begin, end = happening.began_unix - run.began_unix, happening.ended_unix - run.began_unix
     shots = run.measured()
     windows = {
         "before": [shot for shot in shots if shot.over_at < begin],

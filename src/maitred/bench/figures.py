@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from maitred.bench.shot import UNFINISHED, Ending, Run, Shot
-from maitred.bench.statistics import mean, quantile, wilson
+from maitred.bench.statistics import independent, mean, quantile, wilson
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
@@ -48,11 +48,15 @@ class Part(Struct, frozen=True):
     """Figures of some of the requests.
 
     `why` counts the reasons of those refused, failed and left, by these words. `span_s`: from when the first
-    should have been sent to the end of the last. `rates`: `requests_per_s`, `goodput_share` (of all that were
-    sent), `goodput_per_s`, `output_tokens_per_s`, `cached_share` (of prompt tokens, where the server tells).
+    should have been sent to the end of the last.
+
+    `rates`: `requests_per_s` (while they were sent), `goodput_share` (of all that were sent),
+    `goodput_per_s`, `output_tokens_per_s`, `cached_share` (of prompt tokens, where the server tells).
+
     `times`: `ttft_s`, `ttft_sent_s`, `answer_s` (first token that is no reasoning), `tpot_s`, `itl_s`,
     `gap_s` (the longest of an answer), `e2e_s`, `queue_s`, `prefill_s`, `decode_s`, `connect_s` (new
-    connections), `lag_s` (the client sent so much too late); and `ttft_adjusted_s`, `e2e_adjusted_s`, in which a failed or refused request takes for ever.
+    connections), `lag_s` (the client sent so much too late); and `ttft_adjusted_s`, `e2e_adjusted_s`, in
+    which a request that was not served takes for ever.
     """
 
     requests: int
@@ -124,14 +128,17 @@ def _reasons(shots: Sequence[Shot]) -> dict[str, dict[str, int]]:
 def _rates(shots: Sequence[Shot], run: Run, span_s: float) -> dict[str, Figure]:
     rates: dict[str, Figure] = {}
     if run.promises and shots:
-        good = sum(map(run.good, shots))
-        low, high = wilson(good, len(shots))
+        hits = list(map(run.good, shots))
+        good, worth = sum(hits), independent(hits)
+        low, high = wilson(worth * good / len(shots), worth)
         rates["goodput_share"] = Figure(good / len(shots), low, high)
         if span_s:
             per_s = len(shots) / span_s
             rates["goodput_per_s"] = Figure(good / span_s, low * per_s, high * per_s)
+    due_at = [shot.due_at for shot in shots]
+    if len(set(due_at)) > 1:
+        rates["requests_per_s"] = Figure((len(shots) - 1) / (max(due_at) - min(due_at)))
     if span_s:
-        rates["requests_per_s"] = Figure(len(shots) / span_s)
         rates["output_tokens_per_s"] = Figure(sum(shot.tokens for shot in shots) / span_s)
     told = [shot for shot in shots if shot.cached_tokens is not None]
     if prompt_tokens := sum(shot.prompt_tokens for shot in told):
@@ -163,7 +170,9 @@ def _times_of(shots: Sequence[Shot]) -> dict[str, Times | None]:
 
 
 def _prefill_s(shot: Shot) -> float | None:
-    """From the end of the server's queue to the first token: what it took to read the prompt."""
+    """What it took to read the prompt: as the server tells, else from its queue to the first token."""
+    if shot.prefill_s is not None:
+        return shot.prefill_s
     if shot.first_at is None or shot.queue_s is None:
         return None
     return max(0.0, shot.first_at - shot.sent_at - shot.queue_s)
@@ -171,25 +180,26 @@ def _prefill_s(shot: Shot) -> float | None:
 
 def _times(seconds: Iterable[float | None]) -> Times | None:
     """Mean and percentiles with their intervals; None of nothing."""
-    known = sorted(value for value in seconds if value is not None)
-    if not known:
+    in_order = [value for value in seconds if value is not None]
+    if not in_order:
         return None
-    percentiles = {name: _percentile(known, q) for name, q in PERCENTILES.items()}
-    return Times(len(known), _mean(known), _finite(known[-1]), percentiles)
+    known = sorted(in_order)
+    percentiles = {name: _percentile(known, q, in_order) for name, q in PERCENTILES.items()}
+    return Times(len(known), _mean(in_order), _finite(known[-1]), percentiles)
 
 
-def _percentile(known: Sequence[float], q: float) -> Figure:
-    found = quantile(known, q)
+def _percentile(known: Sequence[float], q: float, in_order: Sequence[float]) -> Figure:
+    found = quantile(known, q, in_order=in_order)
     if math.isinf(found.value):
         return Figure(None)
     return Figure(found.value, found.low, _finite(found.high), bounded=found.high is not None)
 
 
-def _mean(known: Sequence[float]) -> Figure:
-    if math.isinf(known[-1]):
+def _mean(in_order: Sequence[float]) -> Figure:
+    if math.inf in in_order:
         return Figure(None)
-    found = mean(known)
-    return Figure(found.value, found.low, found.high)
+    found = mean(in_order)
+    return Figure(found.value, None if found.low is None else max(0.0, found.low), found.high)
 
 
 def _adjusted(shots: Sequence[Shot], seconds: Callable[[Shot], float | None]) -> Times | None:

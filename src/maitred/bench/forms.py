@@ -28,12 +28,14 @@ RESPONSES_TOKEN = re.compile(
 )
 
 
-class Counts(Struct, frozen=True):
-    """The tokens a server counted; `cached` is None where it does not say."""
+class Told(Struct, frozen=True):
+    """What a server tells of a request: tokens, seconds in its queue and over its prompt; None is unsaid."""
 
-    prompt: int
-    output: int
-    cached: int | None
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int | None
+    queue_s: float | None
+    prefill_s: float | None
 
 
 class _Details(Struct):
@@ -47,6 +49,19 @@ class _Usage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     input_tokens_details: _Details | None = None
+
+
+class _Metrics(Struct):
+    """vLLM's, with `--enable-per-request-metrics`."""
+
+    queue_time_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+
+
+class _Timings(Struct):
+    """llama.cpp's."""
+
+    prompt_ms: float | None = None
 
 
 class _Part(Struct):
@@ -76,6 +91,8 @@ class _Answer(Struct):
     output: list[_Message] | None = None
     delta: str | None = None
     response: _Response | None = None
+    metrics: _Metrics | None = None
+    timings: _Timings | None = None
 
 
 _answer = msgspec.json.Decoder(_Answer).decode
@@ -84,9 +101,9 @@ _answer = msgspec.json.Decoder(_Answer).decode
 class Form(Struct, frozen=True):
     """One API.
 
-    `stream`: members that ask for a stream, b"" where there is none. `token` finds what brings a token; `says` judges all other
-    events, and `ended` whether one with a token was the last, where nothing follows it. `body` writes the
-    members of a request that are particular to the API.
+    `stream`: members that ask for a stream, b"" where there is none. `token` finds what brings a token;
+    `says` judges all other events, and `ended` whether one with a token was the last, where nothing follows
+    it. `body` writes the members of a request that are particular to the API.
     """
 
     name: str
@@ -98,8 +115,8 @@ class Form(Struct, frozen=True):
     body: Callable[[Texts, Arrival], bytes]
 
 
-def counts(data: bytes) -> Counts | None:
-    """The usage in an event or in a whole answer."""
+def told(data: bytes) -> Told | None:
+    """What an event or a whole answer tells beside the text; None where it has no usage."""
     try:
         answer = _answer(data)
     except UNREADABLE:
@@ -113,7 +130,19 @@ def counts(data: bytes) -> Counts | None:
     if prompt is None and output is None:
         return None
     details = usage.prompt_tokens_details or usage.input_tokens_details
-    return Counts(prompt or 0, output or 0, details.cached_tokens if details else None)
+    metrics = answer.metrics or _Metrics()
+    prefill_ms = answer.timings.prompt_ms if answer.timings else metrics.time_to_first_token_ms
+    return Told(
+        prompt_tokens=prompt or 0,
+        output_tokens=output or 0,
+        cached_tokens=details.cached_tokens if details else None,
+        queue_s=_seconds(metrics.queue_time_ms),
+        prefill_s=_seconds(prefill_ms),
+    )
+
+
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 def judge_whole(body: bytes) -> str:
@@ -159,6 +188,10 @@ def _has_finish_reason(data: bytes) -> bool:
     return openai.judge_end([Event(b"", data)], 1).whole
 
 
+def _never(_: bytes) -> bool:
+    return False
+
+
 def _chat(texts: Texts, arrival: Arrival) -> bytes:
     return b'"messages":[%b],"max_tokens":%d' % (_messages(texts.messages(arrival)), arrival.output_tokens)
 
@@ -193,7 +226,7 @@ FORMS = {
             b',"stream":true',
             RESPONSES_TOKEN,
             _responses_says,
-            lambda _: False,
+            _never,
             _responses,
         ),
         structs.replace(CHAT, name="embeddings", path="/v1/embeddings", stream=b"", body=_embeddings),

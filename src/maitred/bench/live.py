@@ -1,71 +1,83 @@
-"""The view while a load runs: two lines that are drawn again and again, only where somebody looks."""
+"""The view while a load runs: three lines that are drawn again and again, only where somebody looks."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from typing import Protocol, TextIO
+import time
+from collections.abc import Callable
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from maitred.bench.load import Progress
+from maitred.bench.shot import Ending
 from maitred.sim.rows import seconds
 
 EVERY_S = 0.5
+"""Drawing takes a few milliseconds of the process that measures: not more often than needed."""
 RECENT_S = 10.0
-"""What the view calls the last seconds."""
-
-
-class Counters(Protocol):
-    """What a load tells while it runs; `recent` holds (instant, TTFT in seconds) of late answers, in order."""
-
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def completed(self) -> int: ...
-    @property
-    def refused(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def recent(self) -> Iterable[tuple[float, float]]: ...
+"""What the view calls late."""
 
 
 class View:
-    """Draws what a load tells; nothing where `out` is no terminal."""
+    """Draws how a load stands, from `with` to its end; nothing where `out` is no terminal, or where `quiet`.
 
-    def __init__(self, out: TextIO, *, quiet: bool) -> None:
-        self._console = Console(file=out, highlight=False)
-        self._draws = not quiet and self._console.is_terminal
+    `last_s`: for about how long the load sends.
+    """
 
-    async def watch(self, title: str, counters: Counters, clock: Callable[[], float], last_s: float) -> None:
-        """Draw until cancelled; `clock` counts from the begin of a run that sends for about `last_s`."""
-        live = Live(console=self._console, auto_refresh=False, transient=True)
-        before_at, before = clock(), 0
-        with live if self._draws else nullcontext():
-            while True:
-                await asyncio.sleep(EVERY_S)
-                now, over = clock(), counters.completed
-                if self._draws:
-                    per_s = (over - before) / (now - before_at)
-                    live.update(Text(lines(title, counters, now, last_s, per_s)), refresh=True)
-                before_at, before = now, over
+    def __init__(
+        self,
+        out: TextIO,
+        title: str,
+        last_s: float,
+        *,
+        quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        console = Console(file=out, highlight=False)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._draws = console.is_terminal and not quiet
+        self._title = title
+        self._last_s = last_s
+        self._clock = clock
+        self._began_at = self._drawn_at = clock()
+        self._completed = 0
+
+    def __enter__(self) -> View:
+        """Begin."""
+        if self._draws:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take away what was drawn."""
+        self._live.stop()
+
+    def draw(self, progress: Progress) -> None:
+        """The load stands like this now."""
+        now = self._clock()
+        past_s = now - self._drawn_at
+        if not self._draws or past_s < EVERY_S:
+            return
+        completed = progress.endings[Ending.COMPLETED]
+        said = lines(progress, now - self._began_at, self._last_s, (completed - self._completed) / past_s)
+        self._live.update(Text(f"{self._title}\n{said}"), refresh=True)
+        self._drawn_at, self._completed = now, completed
 
 
-def lines(title: str, counters: Counters, now: float, last_s: float, per_s: float) -> str:
-    """What is drawn; `per_s` requests were completed per second of late."""
-    recent = sorted(ttft_s for at, ttft_s in counters.recent if at >= now - RECENT_S)
-    ttft = "no first token yet"
+def lines(progress: Progress, past_s: float, last_s: float, per_s: float) -> str:
+    """What is drawn after so many seconds; of late `per_s` requests were completed per second."""
+    recent = sorted(ttft_s for at, ttft_s in progress.recent if at >= progress.at - RECENT_S)
+    ttft = "no first token of late"
     if recent:
         p50, p90 = (_text(recent[math.ceil(q * len(recent)) - 1]) for q in (0.5, 0.9))
-        ttft = f"TTFT p50 {p50}, p90 {p90} in the last {RECENT_S:g} s"
+        ttft = f"TTFT p50 {p50}, p90 {p90} of late"
+    counts = [f"{progress.endings[ending]:,} {ending.name.lower()}" for ending in Ending]
     return (
-        f"{title}  {now:,.0f} s of about {last_s:,.0f} s\n"
-        f"  {counters.in_flight:,} under way, {counters.completed:,} completed ({per_s:,.1f}/s), "
-        f"{counters.refused:,} refused, {counters.failed:,} failed; {ttft}"
+        f"  {past_s:,.0f} s, sends for about {last_s:,.0f} s: {progress.in_flight:,} under way, "
+        f"{', '.join(counts)}\n  {per_s:,.1f} completed per s, {ttft}"
     )
 
 

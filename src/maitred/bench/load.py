@@ -2,13 +2,14 @@
 
 The schedule is absolute. What is due is sent whether or not answers come, and what was sent late is counted
 from when it was due. Nothing waits here but for a new connection: a request is a few callbacks, and the only
-timers are one for the next request, and one for each client that may lose patience.
+timers are one for the next request, and one for the patience of each client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,8 +38,9 @@ RECENT_MAX = 4096
 class LoadOptions(Struct, frozen=True):
     """How a load is run, and what its run says of itself.
 
-    `kinds` are the names of the workload's classes in their order. `salt` is the texts' (see Texts).
-    `silence_s`: an answer is given up when nothing came for so long. `trace` keeps the instants of all reads.
+    `kinds` are the names of the workload's classes in their order. `salt` is the texts' (see Texts), by
+    itself another each time. An answer is given up when nothing came for `silence_s`, or when it is not over
+    `answer_s` after it was due. `trace` keeps the instants of all reads.
     """
 
     workload: str = ""
@@ -47,17 +49,19 @@ class LoadOptions(Struct, frozen=True):
     slo_ttft_s: float | None = None
     slo_tpot_s: float | None = None
     rates: dict[int, float] = {}
-    salt: int = 0
+    salt: int = field(default_factory=lambda: int.from_bytes(os.urandom(8)))
     bytes_per_token: float = BYTES_PER_TOKEN
     connect_s: float = 10.0
     silence_s: float = 600.0
+    answer_s: float = 3600.0
     trace: bool = False
 
 
 class Progress(Struct):
-    """A run as it stands. `recent`: when the last requests ended or began to answer, and the TTFT of each.
+    """A run as it stands.
 
-    `endings` counts by Ending. `at` is the instant of the last thing that happened.
+    `endings` counts by Ending, `recent` has the last requests that were over: when, and their TTFT. `at` is
+    the instant of the last of them.
     """
 
     at: float = 0.0
@@ -100,6 +104,7 @@ class Load:
         self._serial = count()
         self._timer: asyncio.TimerHandle | None = None
         self._head = target.head()
+        self._more = target.more
         self._zero = 0.0
         self._over: asyncio.Future[None] | None = None
         self._stopping = False  # nothing follows from what ends from now on
@@ -128,12 +133,12 @@ class Load:
             self._pool.close()
         options = self._options
         return Run(
-            target=self._target.url + self._target.prefix,
+            target=self._target.name,
             workload=options.workload,
             seed=options.seed,
             shots=self._shots,
             own=self._own,
-            duration_s=self.now(),
+            duration_s=max(0.0, self.now()),
             slo_ttft_s=options.slo_ttft_s,
             slo_tpot_s=options.slo_tpot_s,
             rates=options.rates,
@@ -163,7 +168,8 @@ class Load:
             self._timer.cancel()
             self._timer = None
         if self._due:
-            wait_s = max(self._due[0][0] - self.now(), TICK_S)
+            wait_s = self._due[0][0] - self.now()
+            wait_s = max(wait_s, TICK_S) if wait_s > 0 else 0.0
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._send_due)
         else:
             self._settle()
@@ -200,13 +206,17 @@ class Load:
             conversation=arrival.conversation,
             turn=arrival.turn,
         )
-        call = Call(arrival, shot, self._target.form, self.now, self._ended, self._connect, trace=options.trace)
+        call = Call(
+            arrival, shot, self._target.form, self.now, self._ended, self._connect, trace=options.trace
+        )
         self._open[arrival.number] = call
         self.progress.sent += 1
         self.progress.in_flight += 1
+        patience_s, why = options.answer_s, "too_long"
         if arrival.patience_s is not None:
-            wait_s = max(arrival.at + arrival.patience_s - self.now(), TICK_S)
-            call.patience = asyncio.get_running_loop().call_later(wait_s, self._leave, call, "patience")
+            patience_s, why = arrival.patience_s, "patience"
+        wait_s = max(arrival.at + patience_s - self.now(), TICK_S)
+        call.patience = asyncio.get_running_loop().call_later(wait_s, self._leave, call, why)
         connection = self._pool.take(self._target.url)
         if connection is None:
             self._connect(call)
@@ -220,7 +230,6 @@ class Load:
 
     async def _connected(self, call: Call) -> None:
         began = self.now()
-        self._own.connects += 1
         try:
             connection = await self._pool.connect(self._target.url)
         except ConnectFailed as error:
@@ -228,13 +237,15 @@ class Load:
             call.shot.sent_at = self.now()
             call.finish(Ending.FAILED, error.kind.label)
         else:
+            self._own.connects += 1
             call.shot.connect_s += self.now() - began
+            call.fresh = True
             self._write(call, connection)
         finally:
             call.connecting = None
 
     def _write(self, call: Call, connection: ClientConnection) -> None:
-        body = self._target.body(self._texts, call.arrival)
+        body = self._target.body(self._texts, call.arrival, self._more)
         call.connection = connection
         connection.send((b"%b%d\r\n\r\n" % (self._head, len(body)), body), call)
         call.shot.sent_at = self.now()

@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from maitred.bench import drawings
 from maitred.bench.during import Course
 from maitred.bench.figures import Summary, summarize
-from maitred.bench.probes import Probed
+from maitred.bench.probes import Searched, lines
 from maitred.bench.rows import Table, comparison, course, footnotes, overview, probes
 from maitred.bench.shot import Run, Shot
 from maitred.bench.spans import Spans
@@ -46,6 +46,7 @@ class Report(Struct, frozen=True):
     doubts: list[Doubt]
     tables: list[Table]
     plots: list[str]
+    note: str
 
 
 class Document(Struct, frozen=True, omit_defaults=True):
@@ -60,30 +61,39 @@ class Document(Struct, frozen=True, omit_defaults=True):
     figures: Summary
     spans: Spans | None
     during: Course | None
-    goodput: Probed | None
+    goodput: Searched | None
     run: Run
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.run.ended_early or (self.goodput is not None and self.goodput.ended_early)
 
 
 def of_run(document: Document) -> Report:
     """The report on one run."""
     run = document.run
     tables = overview(document.figures, run, document.spans)
+    told = [_about(run)]
     if document.during is not None:
         tables.insert(0, course(document.during))
+        told.append(document.during.line)
     if document.goodput is not None:
         tables.insert(0, probes(document.goodput))
+        told += lines(document.goodput.found)
     return Report(
         title=f"{run.workload} at {run.target}",
-        lines=[_about(run), *(document.goodput.lines if document.goodput else [])],
+        lines=told,
         verdict=document.verdict,
         doubts=document.doubts,
         tables=tables,
         plots=drawings.of_run(run, document.figures),
+        note="Times count from when a request was due. Under a figure stands its 95 % confidence interval.",
     )
 
 
 def document(
-    run: Run, spans: Spans | None = None, during: Course | None = None, goodput: Probed | None = None
+    run: Run, spans: Spans | None = None, during: Course | None = None, goodput: Searched | None = None
 ) -> Document:
     """A run with all that is told of it."""
     found = doubts(run)
@@ -106,12 +116,15 @@ def of_sides(
         doubts=[*found, *map(Doubt, caveats)],
         tables=[comparison(verdicts, names)],
         plots=drawings.of_sides(dict(zip(names, (a, b), strict=True))),
+        note="Percentiles are adjusted: who was not served takes for ever. Intervals are at 99 %.",
     )
 
 
 def to_json(document: Document) -> bytes:
-    """The document as JSON, compact; what is infinite is null."""
-    return msgspec.json.encode(document)
+    """The document as JSON, compact, without the instants of single reads."""
+    run = document.run
+    shots = [structs.replace(shot, reads_at=()) for shot in run.shots]
+    return msgspec.json.encode(structs.replace(document, run=structs.replace(run, shots=shots)))
 
 
 def verdicts_json(verdicts: Sequence[Verdict]) -> bytes:
@@ -162,6 +175,8 @@ def _about(run: Run) -> str:
         f"seed {run.seed}",
         f"SLO {' and '.join(promised)}" if promised else "no SLO",
     ]
+    if len(run.rates) == 1:
+        words.insert(0, f"{next(iter(run.rates.values())):.3g} requests/s")
     if run.workers > 1:
         words.append(f"{run.workers} workers")
     return ", ".join(words)

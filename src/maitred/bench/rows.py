@@ -9,18 +9,18 @@ from msgspec import Struct
 
 from maitred.bench.during import Course
 from maitred.bench.figures import PERCENTILES, Figure, Part, Summary, Times
-from maitred.bench.probes import Probed
+from maitred.bench.probes import Searched
 from maitred.bench.shot import Run
 from maitred.bench.spans import Spans
-from maitred.bench.statistics import wilson
 from maitred.bench.verdict import Verdict
 from maitred.sim.rows import NOTHING, UNBOUNDED, Scale, count, seconds, share
 
 ROWS_MAX = 40
+TITLE_MAX = 60
 NEVER = "failed"
 """A percentile that no time can be told of, since more requests than that were not served."""
 FOOTNOTES = {
-    UNBOUNDED: f"{UNBOUNDED} no upper bound: too few requests for this percentile",
+    UNBOUNDED: f"{UNBOUNDED} no upper bound: too few requests for this percentile, or they hang together",
     NEVER: f"{NEVER}: so many were not served that this percentile has no time",
 }
 
@@ -121,22 +121,22 @@ def _label(name: str) -> str:
     return f"{TIMES[f'{time}_s']} {of}"
 
 
-def probes(probed: Probed) -> Table:
+def probes(searched: Searched) -> Table:
     """What a search for goodput tried, by rate."""
     rows = []
-    for probe in sorted(probed.probes, key=lambda probe: probe.rate):
-        low, high = wilson(probe.good, probe.attempted)
+    for probe, rung in zip(searched.found.probes, searched.rungs, strict=True):
+        goodput = probe.good / probe.attempted if probe.attempted else None
         cells = [
             Cell(f"{probe.attempted:,}"),
-            _cell(Figure(probe.good / probe.attempted if probe.attempted else 0.0, low, high), share),
-            _bare(probe.ttft_p90_s),
-            _bare(probe.tpot_p50_s),
-            Cell(_text(probe.output_tokens_per_s, count)),
+            _cell(Figure(goodput, probe.low, probe.high), share),
+            _if_any(rung.ttft_p90_s),
+            _if_any(rung.tpot_p90_s),
+            Cell(_text(rung.output_tokens_per_s, count)),
             Cell(probe.said),
         ]
         rows.append(Row(f"{probe.rate:.3g}/s", cells))
-    columns = ["sent", "goodput", "TTFT p90", "TPOT p50", "output, per s", "SLO"]
-    return Table("Goodput search", columns, rows)
+    columns = ["sent", "goodput", "TTFT p90", "TPOT p90", "output tokens, per s", "keeps the SLO"]
+    return Table("Search for goodput", columns, rows)
 
 
 def course(happening: Course) -> Table:
@@ -146,14 +146,15 @@ def course(happening: Course) -> Table:
             name,
             [
                 *(Cell(f"{number:,}") for number in (window.requests, window.refused, window.failed)),
-                Cell(NOTHING if window.ttft_p50_s is None else _text(window.ttft_p50_s, seconds)),
+                _if_any(window.ttft_p50_s),
                 Cell(f"{window.conversations:,}"),
                 Cell(f"{window.broken:,}"),
             ],
         )
         for name, window in happening.windows.items()
     ]
-    title = f"Around `{happening.command}`"
+    command = happening.command
+    title = f"Around {command if len(command) <= TITLE_MAX else command[:TITLE_MAX] + '…'}"
     columns = ["requests", "refused", "failed", "TTFT p50", "conversations", "broken"]
     return Table(title, columns, rows)
 
@@ -186,20 +187,19 @@ def _rates(part: Part) -> Iterator[Row]:
 
 
 def _where(part: Part, spans: Spans | None) -> Iterator[Row]:
-    """Queue, prefill and decode where the engines tell, else what lies before and after the first token."""
+    """Queue, prefill and decode where engines or answers tell, else what lies around the first token."""
+    means_s = {name: times.mean.value or 0.0 for name, times in part.times.items()}
     if spans is not None:
-        means_s = {"queue": spans.queue_s, "prefill": spans.prefill_s, "decode": spans.decode_s}
-        whole = part.times.get("e2e_s")
-        means_s["outside the engines"] = (
-            max(0.0, (whole.mean.value or 0.0) - sum(means_s.values())) if whole else 0.0
-        )
+        shown_s = {"queue": spans.queue_s, "prefill": spans.prefill_s, "decode": spans.decode_s}
+        shown_s["outside the engines"] = max(0.0, means_s.get("e2e_s", 0.0) - sum(shown_s.values()))
+    elif "prefill_s" in means_s:
+        names = {"queue": "queue_s", "prefill": "prefill_s", "decode": "decode_s"}
+        shown_s = {label: means_s[name] for label, name in names.items() if name in means_s}
     else:
-        names = {"ttft_sent_s": "queue and prefill", "decode_s": "decode"}
-        means_s = {
-            label: part.times[name].mean.value or 0.0 for name, label in names.items() if name in part.times
-        }
-    whole_s = sum(means_s.values())
-    for label, mean_s in means_s.items() if whole_s else ():
+        names = {"queue and prefill": "ttft_sent_s", "decode": "decode_s"}
+        shown_s = {label: means_s[name] for label, name in names.items() if name in means_s}
+    whole_s = sum(shown_s.values())
+    for label, mean_s in shown_s.items() if whole_s else ():
         yield Row(label, [_bare(mean_s), Cell(f"{100 * mean_s / whole_s:.1f} %")])
 
 
@@ -239,8 +239,9 @@ def _stage(number: int, run: Run) -> str:
 def _cell(figure: Figure, scale: Callable[[float], Scale]) -> Cell:
     if figure.value is None:
         return Cell(NEVER)
-    factor, decimals, _ = scale(figure.value)
-    interval = _span(figure.low, figure.high, lambda value: f"{factor * value:,.{decimals}f}")
+    ends = [value for value in (figure.value, figure.low, figure.high) if value is not None]
+    with_unit = len({scale(value)[2] for value in ends}) > 1
+    interval = _span(figure.low, figure.high, lambda value: _text(value, scale, with_unit=with_unit))
     return Cell(_text(figure.value, scale) + ("" if figure.bounded else UNBOUNDED), interval)
 
 
@@ -254,6 +255,10 @@ def _bare(value: float | None, scale: Callable[[float], Scale] = seconds) -> Cel
     return Cell(NEVER if value is None else _text(value, scale))
 
 
-def _text(value: float, scale: Callable[[float], Scale]) -> str:
+def _if_any(value_s: float | None) -> Cell:
+    return Cell(NOTHING if value_s is None else _text(value_s, seconds))
+
+
+def _text(value: float, scale: Callable[[float], Scale], *, with_unit: bool = True) -> str:
     factor, decimals, unit = scale(value)
-    return f"{factor * value:,.{decimals}f}{unit}"
+    return f"{factor * value:,.{decimals}f}{unit if with_unit else ''}"

@@ -36,8 +36,8 @@ class Shot(Struct, gc=False):
     many gaps.
     `reads_at` holds the instants of such reads where it is asked for, else nothing.
     `tokens`: of the answer, by the server's usage, else by events counted (`counted`). `cached_tokens`,
-    `queue_s`: where the server tells. `connect_s`: of the time before it was sent, how long a new connection
-    took; what is left of it is the load generator's own lag. `why`: the outcome or error in a word or two, "" where it completed.
+    `queue_s`, `prefill_s`: where the server tells. `connect_s`: how long it waited for a new connection.
+    `why`: the outcome or error in a word or two, "" where it completed.
     """
 
     number: int
@@ -63,6 +63,7 @@ class Shot(Struct, gc=False):
     conversation: int = 0
     turn: int = 0
     connect_s: float = 0.0
+    prefill_s: float | None = None
 
     @property
     def lag_s(self) -> float:
@@ -107,9 +108,9 @@ class Shot(Struct, gc=False):
 class Own(Struct):
     """How the load generator itself fared, over one run or one second of it.
 
-    `cpu_share`: of its core, 0 to 1, `cpu_share_max` in the busiest second. `stall_s`: the longest time its loop was late. `connects`: connections
-    opened, `connect_failures` of them in vain. `buffered_bytes`: the most that waited in its own write
-    buffers.
+    `cpu_share`: of its core, 0 to 1; `cpu_share_max` in the busiest second. `stall_s`: the longest time its
+    loop was late. `connects`: connections opened, `connect_failures`: those that could not be.
+    `buffered_bytes`: the most that waited in its own write buffers.
     """
 
     cpu_share: float = 0.0
@@ -125,7 +126,8 @@ class Run(Struct):
 
     `target`: the URL; `workload`: its name; `slo_*`: limits in seconds, None promises nothing. `began_unix`
     is wall time in seconds, for people. `ended_early`: by Ctrl-C. `rates`: requests/s wanted, by stage;
-    `warm_up`: stages that figures leave out.
+    `warm_up`: stages that figures leave out. `workers_lost`: of the workers, those that died with what they
+    had seen.
     """
 
     target: str
@@ -139,6 +141,7 @@ class Run(Struct):
     rates: dict[int, float] = {}
     warm_up: tuple[int, ...] = ()
     workers: int = 1
+    workers_lost: int = 0
     began_unix: float = 0.0
     ended_early: bool = False
     version: str = ""

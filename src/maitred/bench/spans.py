@@ -53,7 +53,7 @@ async def look(pool: Pool, engines: Sequence[str]) -> Totals | None:
 
 
 def between(before: Totals | None, after: Totals | None) -> Spans | None:
-    """The means over what was added; None where nothing was, or an engine started anew and counts from zero."""
+    """The means over what was added; None where nothing was, or an engine started anew."""
     if before is None or after is None:
         return None
     requests = after.requests - before.requests

@@ -1,31 +1,38 @@
 """How sure a figure is: confidence intervals of percentiles, shares and means, and a test against a limit.
 
 Nothing here assumes a shape of the times measured, but for the mean, whose interval needs values that lie
-about as a normal distribution does. All of it takes the requests to be independent of each other, which those
-of one run are not quite; see docs/measuring.md.
+about as a normal distribution does. The formulas are of independent requests; those of one run are not, for a
+queue makes all that wait in it late together. `independent` tells how many they are worth.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import NormalDist
+from itertools import pairwise
+from statistics import NormalDist, fmean
 
 from msgspec import Struct
 
 DEGREES_MAX = 500
 """With more degrees of freedom than this, Student's t is taken as normal (less than 0.3 % off)."""
+SECTIONS = 10
+SECTION_REQUESTS_MIN = 5
+EXCESS_MAX = 1.88
+"""Sections of independent requests differ by more than this, for their size, one time in 20 (chi-square)."""
 
 
 class Quantile(Struct, frozen=True):
     """A quantile and its confidence interval, in the unit of the values.
 
     `low`, `high` None: too few values for a bound on that side. Infinite: a request that never got there.
+    `independent`: how many independent values it rests on.
     """
 
     value: float
     low: float | None
     high: float | None
+    independent: int
 
 
 class Mean(Struct, frozen=True):
@@ -36,24 +43,53 @@ class Mean(Struct, frozen=True):
     high: float | None
 
 
-def quantile(sorted_values: Sequence[float], q: float, confidence: float = 0.95) -> Quantile:
+def quantile(
+    sorted_values: Sequence[float],
+    q: float,
+    confidence: float = 0.95,
+    in_order: Sequence[float] | None = None,
+) -> Quantile:
     """The smallest value that a share `q` of the values reaches, between two other values of them.
 
     How many values lie below the true quantile is binomial, whatever their distribution, so two order
     statistics enclose it (David and Nagaraja, Order Statistics, 7.1). The upper one exists from
-    ln(alpha / 2) / ln(q) values on: 36 for the p90, 72 for the p95, 368 for the p99, at 95 %. Raises
-    ValueError where there is no value.
+    ln(alpha / 2) / ln(q) values on: 36 for the p90, 72 for the p95, 368 for the p99, at 95 %. `in_order`:
+    the same values in order of time; given that, they count for as many as they are worth. Raises ValueError
+    where there is no value.
     """
     n = len(sorted_values)
     if not n:
         raise ValueError("no values, no quantile")
-    alpha = 1 - confidence
-    lower, upper = _ranks(n, q, alpha / 2)
+    value = sorted_values[math.ceil(q * n) - 1]
+    worth = n if in_order is None else independent([other <= value for other in in_order])
+    lower, upper = _ranks(worth, q, (1 - confidence) / 2)
     return Quantile(
-        sorted_values[math.ceil(q * n) - 1],
-        sorted_values[lower] if lower >= 0 else None,
-        sorted_values[upper] if upper < n else None,
+        value,
+        sorted_values[int((lower + 0.5) * n / worth)] if lower >= 0 else None,
+        sorted_values[int((upper + 0.5) * n / worth)] if upper < worth else None,
+        worth,
     )
+
+
+def independent(hits: Sequence[bool]) -> int:
+    """How many independent requests these are worth, in order of time, for the share of hits among them.
+
+    Of independent ones, the shares in ten sections would spread by share x (1 - share) / requests in each;
+    the more they spread beyond that, the fewer they are worth (batch means: Schmeiser, Operations Research
+    30(3), 1982). Of fewer than 50 nothing can be told.
+    """
+    n = len(hits)
+    share = sum(hits) / n if n else 0.0
+    if n < SECTIONS * SECTION_REQUESTS_MIN or not 0 < share < 1:
+        return n
+    squares = [(fmean(hits[first:last]) - share) ** 2 for first, last in sections(n)]
+    excess = math.fsum(squares) / (SECTIONS - 1) / (share * (1 - share) / (n / SECTIONS))
+    return n if excess <= EXCESS_MAX else max(1, int(n / excess))
+
+
+def sections(n: int) -> Iterable[tuple[int, int]]:
+    """Where so many values are cut into ten nearly equal parts: the first of each, and the one after it."""
+    return pairwise(n * number // SECTIONS for number in range(SECTIONS + 1))
 
 
 def adjusted(values: Iterable[float], lost: int) -> list[float]:
@@ -61,8 +97,8 @@ def adjusted(values: Iterable[float], lost: int) -> list[float]:
     return [*sorted(values), *[math.inf] * lost]
 
 
-def wilson(good: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of a share, by Wilson (1927): it holds for few requests and for shares near 0 or 1, too."""
+def wilson(good: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a share, by Wilson (1927): good for few requests, and for shares near 0 or 1, too."""
     if not n:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -74,15 +110,20 @@ def wilson(good: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     return low, high
 
 
-def mean(values: Sequence[float], confidence: float = 0.95) -> Mean:
-    """The mean and its t interval: of several runs' figures, say. Raises ValueError of nothing."""
-    n = len(values)
+def mean(in_order: Sequence[float], confidence: float = 0.95) -> Mean:
+    """The mean of values in order of time, and its t interval. Raises ValueError of nothing.
+
+    From 50 values on, the interval is that of the means of ten sections, since neighbours hang together.
+    """
+    n = len(in_order)
     if not n:
         raise ValueError("no values, no mean")
-    centre = math.fsum(values) / n
+    centre = math.fsum(in_order) / n
     if n == 1:
         return Mean(centre, None, None)
-    margin = student(n - 1, confidence) * math.sqrt(variance(values) / n)
+    few = n < SECTIONS * SECTION_REQUESTS_MIN
+    drawn = in_order if few else [fmean(in_order[first:last]) for first, last in sections(n)]
+    margin = student(len(drawn) - 1, confidence) * math.sqrt(variance(drawn) / len(drawn))
     return Mean(centre, centre - margin, centre + margin)
 
 

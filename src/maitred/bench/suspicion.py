@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from maitred.bench.saturation import saturated_at
 from maitred.bench.shot import UNFINISHED, Ending, Run, Shot
 from maitred.sim.rows import seconds
 
-CPU_SHARE_MAX = 0.8
-"""Of its core: above this the client's own queue makes itself felt."""
+CPU_SHARE_MAX = 0.9
+"""Of its core in its busiest second: above this the client's own queue makes itself felt."""
 LAG_SHARE_MAX = 0.05
-"""Sending late by more than this part of a typical answer's first token changes what is measured."""
+"""Late by more than this part of the time that is measured, percentile by percentile, changes it."""
 LAG_S_MAX = 0.005
 """Less than this is a timer's, and nobody's fault."""
 STALL_S_MAX = 0.1
@@ -50,16 +51,21 @@ def verdict(found: Sequence[Doubt]) -> str:
 
 def _of_client(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
     own = run.own
-    typical_s = _typical_s(shots)
-    lag_s = _p99([shot.lag_s for shot in shots])
-    if lag_s > max(LAG_S_MAX, LAG_SHARE_MAX * typical_s):
-        yield f"requests were sent late, the p99 by {_text(lag_s)}; use --workers, or a lower rate"
-    if own.cpu_share > CPU_SHARE_MAX:
-        yield f"the client used {100 * own.cpu_share:.0f} % of its core; use --workers"
-    if own.stall_s > max(STALL_S_MAX, LAG_SHARE_MAX * typical_s):
+    waits_s = _waits_s(shots)
+    lags_s = sorted(shot.lag_s for shot in shots)
+    for name, q in (("p50", 0.5), ("p99", 0.99)):
+        lag_s = _at(lags_s, q)
+        if lag_s > max(LAG_S_MAX, LAG_SHARE_MAX * _at(waits_s, q)):
+            yield f"requests were sent late, the {name} by {_text(lag_s)}; use --workers, or a lower rate"
+            break
+    if own.cpu_share_max > CPU_SHARE_MAX:
+        yield f"the client's busiest second took {100 * own.cpu_share_max:.0f} % of its core; use --workers"
+    if own.stall_s > max(STALL_S_MAX, LAG_SHARE_MAX * _at(waits_s, 0.99)):
         yield f"the client stood still for {_text(own.stall_s)}; something else uses this machine"
     if own.buffered_bytes > BUFFERED_BYTES_MAX:
         yield f"{own.buffered_bytes / 1e6:.1f} MB of requests waited in the client's own buffers"
+    if run.workers_lost:
+        yield f"{run.workers_lost} of {run.workers} workers died, and what they sent is in no figure"
     if own.connect_failures:
         yield (
             f"{own.connect_failures:,} of {own.connects + own.connect_failures:,} connections could not be "
@@ -74,8 +80,13 @@ def _of_measurement(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
     elif len(completed) < SAMPLES_MIN["p99"]:
         lacking = [name for name, needed in SAMPLES_MIN.items() if len(completed) < needed]
         yield (
-            f"{len(completed):,} requests were completed; {' and '.join(lacking)} have no upper bound before "
-            f"{', '.join(str(SAMPLES_MIN[name]) for name in lacking)}"
+            f"{len(completed):,} requests were completed; no upper bound for "
+            f"{', '.join(f'the {name} (from {SAMPLES_MIN[name]} on)' for name in lacking)}"
+        )
+    if (at := saturated_at(run)) is not None:
+        yield (
+            f"from {at:.0f} s on the server got more than it can do: requests under way and TTFT rose on, "
+            "so the figures depend on how long this went on"
         )
     counted = sum(shot.counted for shot in completed)
     if counted:
@@ -85,21 +96,20 @@ def _of_measurement(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
         )
     if run.ended_early:
         cut = sum(shot.why == UNFINISHED for shot in run.shots)
-        yield f"the run was ended early; {cut:,} requests under way then are in no figure"
+        yield f"the run was ended early; what was under way then ({cut:,}) is in no figure"
 
 
-def _typical_s(shots: Sequence[Shot]) -> float:
-    """The median time to the first token, or to the whole answer where nothing is streamed."""
-    times_s = sorted(
+def _waits_s(shots: Sequence[Shot]) -> list[float]:
+    """Times to the first token, or to the whole answer where nothing is streamed, in order."""
+    return sorted(
         shot.e2e_s if (ttft_s := shot.ttft_s) is None else ttft_s
         for shot in shots
         if shot.ending is Ending.COMPLETED
     )
-    return times_s[len(times_s) // 2] if times_s else 0.0
 
 
-def _p99(values: Sequence[float]) -> float:
-    return sorted(values)[math.ceil(0.99 * len(values)) - 1] if values else 0.0
+def _at(values: Sequence[float], q: float) -> float:
+    return values[math.ceil(q * len(values)) - 1] if values else 0.0
 
 
 def _text(value_s: float) -> str:

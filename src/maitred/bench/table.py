@@ -29,7 +29,7 @@ def show(report: Report, out: TextIO) -> None:
     for table in report.tables:
         console.print()
         console.print(_drawn(table, lines=console.is_terminal))
-    for note in footnotes(report.tables):
+    for note in (report.note, *footnotes(report.tables)):
         console.print(Text(note))
 
 

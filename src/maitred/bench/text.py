@@ -20,15 +20,13 @@ BYTES_PER_TOKEN = 4.0
 ANSWER_BYTES_MAX = 1024 * 1024
 """An answer beyond this is not sent back; its stand-in is."""
 
-_WORDS = [
-    word.encode() + b" "
-    for word in (
-        "able about after again along also answer around ask back become before begin between book bring "
-        "call case change city clear close come could day door each early earth end even every example "
-        "fact family find first follow form game give good green hand head hear help high home house "
-        "idea keep kind know large last later leave letter life light line list little"
-    ).split()
-]
+_VOCABULARY = """
+able about after again along also answer around ask back become before begin between book bring
+call case change city clear close come could day door each early earth end even every example
+fact family find first follow form game give good green hand head hear help high home house
+idea keep kind know large last later leave letter life light line list little
+"""
+_WORDS = [word.encode() + b" " for word in _VOCABULARY.split()]
 _CORPUS = b"".join(Random("corpus").choices(_WORDS, k=50_000))
 _OPENING_WORDS = 8
 
@@ -39,8 +37,8 @@ Message = tuple[bytes, bytes]
 class Texts:
     """The texts of one run.
 
-    What a server said is sent back to it in the next turn, since only that is in its cache; where there was no
-    answer, a text of the planned length stands for it. Answers are held until `forget`.
+    What a server said is sent back to it in the next turn, since only that is in its cache; where there was
+    no answer, a text of the planned length stands for it. Answers are held until `forget`.
     """
 
     def __init__(self, bytes_per_token: float = BYTES_PER_TOKEN, salt: int = 0) -> None:

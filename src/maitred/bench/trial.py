@@ -1,4 +1,4 @@
-"""Workloads that need no file: the trial, and the quick form of a rate and two lengths; and how to change one.
+"""Workloads that need no file: the trial, and the quick form of a rate and two lengths; and what changes one.
 
 The trial is a file beside this module, written as users write theirs.
 """
@@ -11,8 +11,8 @@ from msgspec import structs
 
 from maitred.config.raw import ConfigError
 from maitred.sim.lengths import Fixed
-from maitred.sim.prompts import Alone
-from maitred.sim.stages import Arrivals, RateStage, UserStage
+from maitred.sim.prompts import Alone, Conversations
+from maitred.sim.stages import Arrivals, RateStage, Stage, UserStage
 from maitred.sim.traffic import Generated
 from maitred.sim.workload import File, Spec, load_workload
 
@@ -27,40 +27,32 @@ def trial() -> Spec:
 
 
 def quick(rate: float, duration_s: float, prompt_tokens: int, output_tokens: int) -> Spec:
-    """One class of prompts that share nothing, at one rate (requests/s); ValueError where that sends nothing."""
+    """One class of prompts that share nothing, at one rate (requests/s); ValueError where there are none."""
     prompts = Alone(Fixed(prompt_tokens))
     kind = Generated(name="quick", model="default", prompts=prompts, output=Fixed(output_tokens))
     stages = (RateStage(rate, duration_s),)
     return Spec(File(1, (kind,), Arrivals(stages)), {})
 
 
-def for_model(spec: Spec, model: str) -> Spec:
-    """The same workload, all of it asking for this model."""
-    traffic = tuple(structs.replace(kind, model=model) for kind in spec.file.traffic)
-    return Spec(structs.replace(spec.file, traffic=traffic), spec.traces)
+def first_rate(spec: Spec) -> float:
+    """The rate a search begins with; ConfigError where the workload has no common rate to change."""
+    own = [kind.name for kind in spec.file.traffic if not isinstance(kind, Generated) or kind.arrivals]
+    if own or spec.file.arrivals is None:
+        raise ConfigError([f"a search changes the common rate, and {', '.join(own)} has arrivals of its own"])
+    stage = spec.file.arrivals.stages[0]
+    if isinstance(stage, UserStage):
+        raise ConfigError(["a search changes a rate, and this workload has users; write {rate: 1/s, …}"])
+    return stage.rate
 
 
 def at_rate(spec: Spec, rate: float, duration_s: float) -> Spec:
     """The same mix of classes at one steady rate (requests, or conversations, begun per second)."""
-    arrivals = steady(spec)
     stages = (
         RateStage(rate, max(duration_s * WARM_UP, 1 / rate), warm_up=True),
         RateStage(rate, duration_s),
     )
-    changed = structs.replace(arrivals, stages=stages, begin_s=0.0)
-    return Spec(structs.replace(spec.file, arrivals=changed), spec.traces)
-
-
-def steady(spec: Spec) -> Arrivals:
-    """The arrivals that a search for a rate can change; ConfigError where the workload has none such."""
-    arrivals = spec.file.arrivals
-    own = [kind.name for kind in spec.file.traffic if not isinstance(kind, Generated) or kind.arrivals]
-    if own or arrivals is None:
-        message = f"--find-goodput changes the common rate, and {', '.join(own)} has arrivals of its own"
-        raise ConfigError([message])
-    if any(isinstance(stage, UserStage) for stage in arrivals.stages):
-        raise ConfigError(["--find-goodput needs stages of a rate; this workload has stages of users"])
-    return arrivals
+    pattern = spec.file.arrivals.pattern if spec.file.arrivals else Arrivals(stages).pattern
+    return Spec(structs.replace(spec.file, arrivals=Arrivals(stages, pattern)), spec.traces)
 
 
 def duration_s(spec: Spec) -> float:
@@ -72,8 +64,11 @@ def duration_s(spec: Spec) -> float:
             all_arrivals.append(kind.arrivals)
         elif rows := spec.traces[kind.name].rows:
             lasts_s.append(rows[-1].at_s / kind.trace.speed)
-    for arrivals in filter(None, all_arrivals):
-        lasts_s.append(arrivals.begin_s + sum(stage.duration_s for stage in arrivals.stages))
+    lasts_s += [
+        arrivals.begin_s + sum(stage.duration_s for stage in arrivals.stages)
+        for arrivals in all_arrivals
+        if arrivals
+    ]
     return max(lasts_s)
 
 
@@ -81,3 +76,24 @@ def warm_up(spec: Spec) -> tuple[int, ...]:
     """The numbers of the stages that figures leave out."""
     stages = spec.file.arrivals.stages if spec.file.arrivals else ()
     return tuple(number for number, stage in enumerate(stages) if stage.warm_up)
+
+
+def tokens(spec: Spec) -> float:
+    """About how many tokens the workload's answers have together, at most."""
+    most = 0.0
+    for kind in spec.file.traffic:
+        if not isinstance(kind, Generated):
+            most += sum(row.output_tokens for row in spec.traces[kind.name].rows)
+        elif arrivals := kind.arrivals or spec.file.arrivals:
+            share = 1.0 if kind.arrivals else kind.share
+            scripts = sum(_scripts(stage) for stage in arrivals.stages)
+            turns = kind.prompts.turns.tokens_max if isinstance(kind.prompts, Conversations) else 1
+            most += share * scripts * turns * kind.answers.tokens_max
+    return most
+
+
+def _scripts(stage: Stage) -> float:
+    """About how many requests, or conversations, a stage begins; users may begin one each second."""
+    if isinstance(stage, UserStage):
+        return stage.users * stage.duration_s / max(1.0, stage.think_s)
+    return stage.count(1.0)

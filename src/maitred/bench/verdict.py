@@ -3,8 +3,8 @@
 Several runs a side are compared by the spread between runs, which is what decides: the same server gives
 other figures tomorrow. Two single runs are cut into sections, and the sections compared one by one. Requests
 of one run hang together (a queue makes all that wait in it late), so that intervals which count each request
-for itself would be too narrow; sections much longer than a queue's memory are nearly independent. That is
-sectioning: Asmussen and Glynn, Stochastic Simulation, III.5a; Nakayama, ACM TOMACS 24(4), 2014.
+for itself would be too narrow; sections much longer than a queue's memory are nearly independent. These are
+the batch means of simulation (Schmeiser, Operations Research 30(3), 1982), in pairs.
 """
 
 from __future__ import annotations
@@ -19,22 +19,30 @@ from typing import Literal
 from msgspec import Struct
 
 from maitred.bench.shot import Ending, Run, Shot
-from maitred.bench.statistics import adjusted, quantile, student, variance
+from maitred.bench.statistics import (
+    SECTION_REQUESTS_MIN,
+    SECTIONS,
+    adjusted,
+    quantile,
+    sections,
+    student,
+    variance,
+)
 
 CONFIDENCE = 0.99
 """Of each verdict. Higher than of other intervals: there are a dozen verdicts, and people act on them."""
-SECTIONS = 10
-SECTION_REQUESTS_MIN = 5
+ALIKE_MAX = 0.9
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 Said = Literal["better", "worse", "cannot tell"]
 
 
 class Verdict(Struct, frozen=True):
-    """One figure on two sides: `a` and `b` as measured (the median of several runs), infinite where it failed.
+    """One figure on two sides: `a` and `b` as measured, the median of several runs; infinite where it failed.
 
-    `effect` is how much higher the figure of `b` is, as a share of that of `a` (-0.2: a fifth lower); `low`
-    and `high` its confidence interval, None where there is too little for one. `said` is of `b`.
+    `effect` is how much higher the figure of `b` is, as a share of that of `a` (-0.2: a fifth lower), on the
+    average of the runs, or of the sections of single runs; `low` and `high` its confidence interval, None
+    where there is too little for one. `said` is of `b`.
     """
 
     name: str
@@ -60,17 +68,17 @@ Figure = Callable[[Stretch], float | None]
 def compare(a: Sequence[Run], b: Sequence[Run], confidence: float = CONFIDENCE) -> list[Verdict]:
     """How `b` differs from `a`, at least one run each, figure by figure; the SLO is that of the first of `a`.
 
-    Percentiles are adjusted: a request that failed or was refused takes for ever. Figures that a side does
-    not have, for it streamed nothing or sent nothing, are left out.
+    Percentiles are adjusted: a request that failed or was refused takes for ever. Figures that a run does
+    not have, for it streamed nothing, are left out; so are runs that sent nothing.
     """
     ours, theirs = ([_whole(run, a[0]) for run in runs if run.measured()] for runs in (a, b))
     verdicts = []
     for name, figure in FIGURES.items():
         before = [value for part in ours if (value := figure(part)) is not None]
         after = [value for part in theirs if (value := figure(part)) is not None]
-        if not before or not after:
+        if not before or not after or len(before) < len(ours) or len(after) < len(theirs):
             continue
-        if len(before) == len(after) == 1:
+        if len(ours) == len(theirs) == 1:
             difference, margin = _by_sections(figure, ours[0], theirs[0], confidence)
         else:
             difference, margin = _by_runs(before, after, confidence)
@@ -114,25 +122,33 @@ def _whole(run: Run, judge: Run) -> Stretch:
 
 def _sections(whole: Stretch) -> list[Stretch]:
     """The requests in order of their ends, cut into equal parts; each lasts from the end before it."""
-    count = len(whole.shots)
-    sections = []
+    parts = []
     began_at = whole.shots[-1].over_at - whole.span_s
-    for first, last in pairwise(count * number // SECTIONS for number in range(SECTIONS + 1)):
+    for first, last in sections(len(whole.shots)):
         shots = whole.shots[first:last]
-        sections.append(Stretch(shots, shots[-1].over_at - began_at, whole.run))
+        parts.append(Stretch(shots, shots[-1].over_at - began_at, whole.run))
         began_at = shots[-1].over_at
-    return sections
+    return parts
 
 
 def _by_sections(figure: Figure, a: Stretch, b: Stretch, confidence: float) -> tuple[float, float]:
-    """The difference of the wholes; its margin is t times the spread of the sections' differences around it."""
-    whole = _difference(figure(a), figure(b))
+    """The mean difference of the sections, and its margin by Student's t.
+
+    Neighbours that still differ alike tell less than as many strangers: the variance grows by
+    (1 + r) / (1 - r), r their correlation (Bartlett 1946), of which an estimate is too low by 1 / sections.
+    """
     if min(len(a.shots), len(b.shots)) < SECTIONS * SECTION_REQUESTS_MIN:
-        return whole, math.inf
+        return _difference(figure(a), figure(b)), math.inf
     pairs = zip(_sections(a), _sections(b), strict=True)
-    squares = [(_difference(figure(one), figure(other)) - whole) ** 2 for one, other in pairs]
-    spread = math.sqrt(math.fsum(squares) / (SECTIONS * (SECTIONS - 1)))
-    return whole, student(SECTIONS - 1, confidence) * spread
+    differences = [_difference(figure(one), figure(other)) for one, other in pairs]
+    difference = fmean(differences)
+    spread = variance(differences)
+    if not spread:
+        return difference, 0.0
+    products = math.fsum((x - difference) * (y - difference) for x, y in pairwise(differences))
+    alike = min(ALIKE_MAX, max(0.0, products / spread / (SECTIONS - 1) + 1 / SECTIONS))
+    margin = math.sqrt(spread / SECTIONS * (1 + alike) / (1 - alike))
+    return difference, student(SECTIONS - 1, confidence) * margin
 
 
 def _by_runs(a: Sequence[float], b: Sequence[float], confidence: float) -> tuple[float, float]:
@@ -145,14 +161,14 @@ def _by_runs(a: Sequence[float], b: Sequence[float], confidence: float) -> tuple
     difference = fmean(theirs) - fmean(ours)
     if min(len(a), len(b)) == 1:
         several = ours if len(ours) > 1 else theirs
-        margin = student(len(several) - 1, confidence) * math.sqrt(variance(several) * (1 + 1 / len(several)))
-        return difference, margin
+        spread = variance(several) * (1 + 1 / len(several))
+        return difference, student(len(several) - 1, confidence) * math.sqrt(spread) if spread else math.inf
     part_a, part_b = variance(ours) / len(a), variance(theirs) / len(b)
     total = part_a + part_b
     if not total:
         return difference, 0.0
     degrees = total**2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))
-    return difference, student(int(degrees), confidence) * math.sqrt(total)
+    return difference, student(max(1, int(degrees)), confidence) * math.sqrt(total)
 
 
 def _difference(a: float | None, b: float | None) -> float:

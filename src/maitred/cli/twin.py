@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from maitred.sim.profile import Profile
@@ -17,6 +18,10 @@ PORT = click.IntRange(0, 65535)
 COUNT = click.IntRange(1, 10_000_000)
 ROLE = click.Choice(["both", "prefill", "decode"])
 FORM = click.Choice(["map", "array"])
+
+OF_FLEETS = {"fleet", "name"}
+OF_EVENTS = {"kv_replay", "kv_topic", "kv_form"}
+"""Flags that go with -c, and those that need --kv-events."""
 
 
 @click.command()
@@ -48,15 +53,14 @@ FORM = click.Choice(["map", "array"])
 @click.option("--cold", is_flag=True, help="Begin with a cold start, in the profile's phases.")
 @click.option("--fail", default="", metavar="WORDS", help="What is wrong from the start; see above.")
 @click.option("--exit-on-crash", is_flag=True, help="A crash ends the process, with exit code 70.")
+@click.pass_context
 def twin(
+    context: click.Context,
+    /,
     fleet: Path | None,
     name: str,
     host: str,
     port: int,
-    kv_events: str | None,
-    kv_replay: str | None,
-    kv_topic: str,
-    kv_form: Any,
     exit_on_crash: bool,
     **flags: Any,
 ) -> None:
@@ -83,8 +87,10 @@ def twin(
       curl -X POST http://127.0.0.1:8101/twin/crash
       curl -X POST http://127.0.0.1:8101/twin/recover
     """
+    given = _given(context)
+    _check(given)
     if fleet is not None:
-        _fleet(fleet)
+        _fleet(fleet, name if "name" in given else "")
         return
     from maitred.sim.job import Role
     from maitred.sim.profiles import load
@@ -92,7 +98,9 @@ def twin(
     from maitred.twin.run import Place, Publish, run
     from maitred.twin.twin import Options
 
-    publish = Publish(kv_events, kv_replay, kv_topic, kv_form) if kv_events else None
+    publish = None
+    if flags["kv_events"]:
+        publish = Publish(flags["kv_events"], flags["kv_replay"], flags["kv_topic"], flags["kv_form"])
     try:
         profile = _changed(load(name), **flags)
         options = Options(
@@ -112,15 +120,36 @@ def twin(
     raise SystemExit(code)
 
 
-def _fleet(path: Path) -> None:
-    """The twins of a whole configuration, until a signal."""
+def _given(context: click.Context) -> dict[str, str]:
+    """The flags that were given, by the names of their parameters."""
+    source = context.get_parameter_source
+    return {
+        param.name: param.opts[-1]
+        for param in context.command.params
+        if param.name and source(param.name) is ParameterSource.COMMANDLINE
+    }
+
+
+def _check(given: dict[str, str]) -> None:
+    """Refuse flags that would do nothing. Raises UsageError."""
+    idle: set[str] = set()
+    if "fleet" in given:
+        idle, where = given.keys() - OF_FLEETS, "with -c: there the configuration says what stands where"
+    elif "kv_events" not in given:
+        idle, where = given.keys() & OF_EVENTS, "without --kv-events"
+    if idle:
+        raise click.UsageError(f"{', '.join(sorted(given[name] for name in idle))} cannot go {where}")
+
+
+def _fleet(path: Path, profile: str) -> None:
+    """The twins of a whole configuration, until a signal; of this profile, where one is given."""
     from maitred.app.twins import run
     from maitred.config.load import load
     from maitred.config.raw import ConfigError
     from maitred.sim.simulate import SimulationError
 
     try:
-        run(load(path, {}), click.echo)
+        run(load(path, {"simulate.profile": profile} if profile else {}), click.echo)
     except (ConfigError, SimulationError) as error:
         raise click.UsageError(str(error)) from error
 

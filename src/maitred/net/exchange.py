@@ -33,6 +33,14 @@ def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
+def reset(transport: asyncio.Transport) -> None:
+    """Break a connection as a process does that dies: the other side sees a reset, and no end."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    transport.abort()
+
+
 class RequestHead(Struct):
     """The head of a request. `length` None: the body is chunked.
 
@@ -189,10 +197,14 @@ class HttpExchange:
     def abort(self) -> None:
         """Break the connection, so that nobody takes what was sent for a whole answer."""
         self.on_gone = None  # it is not the client who leaves
-        transport = self._line.transport
-        if self._by_close and (sock := transport.get_extra_info("socket")) is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # a plain close would say: whole
-        transport.abort()
+        if self._by_close:
+            self.reset()  # a plain close would say: whole
+        else:
+            self._line.transport.abort()
+
+    def reset(self) -> None:
+        """Break the connection with a reset."""
+        reset(self._line.transport)
 
     def lost(self) -> None:
         """The client has left before the end."""

@@ -16,7 +16,7 @@ class Arrival(Struct, eq=False):
 
     `prompt` is its text as pieces, `answer` the id of the piece that its answer will be, of `output_tokens`
     tokens. `conversation` (0: none) and `turn` say where it belongs, `stage` in which part of the workload it
-    was sent; reports leave those of a `warm_up` out. `patience_s`: its client leaves if it is not over then.
+    was sent; reports leave a `warm_up` out. `patience_s`: its client leaves if it is not over by then.
     """
 
     number: int

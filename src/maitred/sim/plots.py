@@ -136,8 +136,11 @@ def _bare(root: Any) -> Any:
 
 
 def _log(seconds: float) -> float:
-    """Where a time stands on a logarithmic axis; its 0, where pygal draws a thick line, is out of sight."""
-    return math.log10(max(seconds, SHORTEST_S) / ORIGIN_S)
+    """Where a time stands on a logarithmic axis; its 0, where pygal draws a thick line, is out of sight.
+
+    Rounded, for pygal seeks the scale of an axis for ever when its ends differ by a rounding error.
+    """
+    return round(math.log10(max(seconds, SHORTEST_S) / ORIGIN_S), 6)
 
 
 def _cumulated(seconds: Sequence[float]) -> list[tuple[float, float]]:

@@ -66,15 +66,15 @@ def _card(house: House, name: str, root: str, parent: str | None) -> dict[str, A
         "owned_by": "vllm",
         "root": root,
         "parent": parent,
-        "max_model_len": None if parent else service.profile.context_tokens_max,
+        "max_model_len": None if parent else service.context_tokens,
         "permission": [permission],
     }
 
 
 def _server_info(house: House) -> dict[str, str]:
-    profile = house.service.profile
+    service, profile = house.service, house.service.profile
     config = (
-        f"model={profile.model!r}, max_seq_len={profile.context_tokens_max}, "
+        f"model={profile.model!r}, max_seq_len={service.context_tokens}, "
         f"data_parallel_size={profile.ranks}, enable_prefix_caching={profile.prefix_caching}, "
         f"max_num_seqs={profile.sequences_max}, max_num_batched_tokens={profile.step_tokens_max}, "
         f"block_size={profile.block_tokens}"
@@ -110,12 +110,13 @@ def _metrics(house: House, exchange: HttpExchange) -> None:
 
 
 def _sleep(house: House, exchange: HttpExchange) -> None:
-    house.sleep(1)
+    """The level of a query is not read: level 1 is the only one there is."""
+    house.sleep(asleep=True)
     respond(exchange, {"status": "sleeping", "level": 1})
 
 
 def _wake_up(house: House, exchange: HttpExchange) -> None:
-    house.sleep(0)
+    house.sleep(asleep=False)
     respond(exchange, {"status": "awake"})
 
 
@@ -173,7 +174,7 @@ ROUTES = {
     "/metrics": Route(GET, _metrics),
     "/sleep": Route(POST, _sleep),
     "/wake_up": Route(POST, _wake_up),
-    "/is_sleeping": _telling(lambda house: {"is_sleeping": house.service.asleep > 0}),
+    "/is_sleeping": _telling(lambda house: {"is_sleeping": house.service.asleep}),
     "/reset_prefix_cache": Route(POST, _reset_prefix_cache),
     "/v1/load_lora_adapter": Route(POST, _load_adapter),
     "/v1/unload_lora_adapter": Route(POST, _unload_adapter),

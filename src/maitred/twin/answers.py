@@ -6,7 +6,7 @@ of bytes prepared once, around the few that are a token's text: an event costs o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import msgspec
@@ -23,13 +23,19 @@ JSON_LINES = BASE_LINES + b"content-type: application/json\r\n"
 STREAM_LINES = BASE_LINES + b"content-type: text/event-stream; charset=utf-8\r\n"
 FINGERPRINT = "vllm-0.32.0-maitred"
 
+PIECE_TOKENS = 256
+"""Tokens of a choice that are written at once: a client that was slow is not given all it missed."""
+
 encode = msgspec.json.encode
 
 
 class Choice(Track):
-    """One answer to one prompt. `before` and `after` are an event's bytes around a token's text."""
+    """One answer to one prompt. `before` and `after` are an event's bytes around a token's text.
 
-    __slots__ = ("after", "answer", "before", "index", "over", "plan", "prompt")
+    `told` of its tokens have been written to a stream.
+    """
+
+    __slots__ = ("after", "answer", "before", "index", "over", "plan", "prompt", "told")
 
     def __init__(self, answer: Answer, index: int, prompt: bytes, plan: Plan, job: Job) -> None:
         super().__init__(job)
@@ -38,13 +44,13 @@ class Choice(Track):
         self.prompt = prompt
         self.plan = plan
         self.over = False
+        self.told = 0
         self.before = self.after = b""
 
     def out(self, made: int, *, over: bool) -> None:
         """See Track."""
-        told, self.made = self.made, made
-        self.over = over
-        self.answer.out(self, told, over=over)
+        self.made = made
+        self.answer.out(self, over=over)
 
     def text(self, index: int) -> bytes:
         """The text of one token; it may be empty, or cut short, at a stop string."""
@@ -60,7 +66,8 @@ class Answer:
     """One request being answered; formats are its subclasses.
 
     `unique` is what its id is made of, unless the request brought one; `created` is wall time in seconds.
-    `breaks`: a fault, after how many tokens and by what the connection is broken.
+    `reset_tokens`: a fault, after how many tokens the connection is reset. A stream is the `Flow` of its
+    exchange, and writes nothing while the client is slow: what that misses meanwhile is a number.
     """
 
     prefix = ""
@@ -70,55 +77,71 @@ class Answer:
 
     def __init__(self, live: LiveEngine, exchange: HttpExchange, ask: Ask, unique: str, created: int) -> None:
         self._live = live
-        self._open = 0  # choices that are not over
+        self._open = 0  # choices of a stream whose end is not written
+        self._paused = False
         self.exchange = exchange
         self.ask = ask
         self.id = self.prefix + (ask.request_id or unique)
         self.unique = unique
         self.created = created
         self.choices: list[Choice] = []
-        self.breaks: tuple[int, Callable[[], None]] | None = None
+        self.reset_tokens: float = math.inf
 
     def start(self, choices: list[Choice]) -> None:
-        """Hand the choices to the engine; raises ValueError, and gives none, where one can never fit."""
+        """Hand the choices to the engine, each of which can serve them."""
         self.choices = choices
         self._open = len(choices)
-        try:
-            for choice in choices:
-                self._live.submit(choice)
-        except ValueError:
-            self.give_up()
-            raise
-        if self.ask.stream:
-            for choice in choices:
-                choice.before, choice.after = self.event(choice)
-            self.exchange.start(200, STREAM_LINES, None, self.prelude())
-        self.exchange.watch(self.give_up)
+        for choice in choices:
+            self._live.submit(choice)
+        if not self.ask.stream:
+            self.exchange.watch(self.drop)
+            return
+        self.exchange.flow = self
+        for choice in choices:
+            choice.before, choice.after = self.event(choice)
+        self.exchange.start(200, STREAM_LINES, None, self.prelude())
 
-    def give_up(self) -> None:
-        """Nobody wants it any more."""
+    def out(self, choice: Choice, *, over: bool) -> None:
+        """More of a choice is out."""
+        broken = self.output_tokens >= self.reset_tokens
+        choice.over = over and not broken
+        if choice.over:
+            self._live.counts.ends[choice.plan.finish] += 1
+        if self.ask.stream:
+            self._tell(choice)
+        elif choice.over and all(other.over for other in self.choices):
+            self.exchange.respond(200, JSON_LINES, encode(self.whole()))
+        if broken:
+            self.exchange.reset()
+
+    def pause(self) -> None:
+        """See Flow."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """See Flow: go on where it stopped."""
+        self._paused = False
+        for choice in self.choices:
+            self._tell(choice)
+
+    def drop(self) -> None:
+        """See Flow: nobody wants it any more."""
         for choice in self.choices:
             if not choice.over:
                 choice.over = True
                 self._live.abort(choice)
 
-    def out(self, choice: Choice, told: int, *, over: bool) -> None:
-        """More of a choice is out, beyond the tokens that were told."""
-        if self.breaks is not None and self.output_tokens >= self.breaks[0]:
-            if self.ask.stream:
-                self._tell(choice, told, over=False)
-            self.breaks[1]()
-            return
-        if over:
-            self._open -= 1
-            self._live.counts.ends[choice.plan.finish] += 1
-        if self.ask.stream:
-            self._tell(choice, told, over=over)
-        elif not self._open:
-            self.exchange.respond(200, JSON_LINES, encode(self.whole()))
+    def _tell(self, choice: Choice) -> None:
+        """Write what is out and was not told, as long as the client takes it."""
+        while choice.told < choice.made and not self._paused:
+            told, until = choice.told, min(choice.made, choice.told + PIECE_TOKENS)
+            choice.told = until
+            self._write(choice, told, until, last=choice.over and until == choice.made)
 
-    def _tell(self, choice: Choice, told: int, *, over: bool) -> None:
-        until = choice.made - 1 if over else choice.made
+    def _write(self, choice: Choice, told: int, until: int, *, last: bool) -> None:
+        """Write the events of tokens from `told` up to `until`; `last`: these are the last ones."""
+        if last:
+            until -= 1
         before, after = choice.before, choice.after
         if after and until - told == 1:
             data = b"%b%b%b" % (before, choice.text(told), after)
@@ -127,9 +150,10 @@ class Answer:
             data = b"".join(parts)
         if not told:
             data = self.opening(choice) + data
-        if not over:
+        if not last:
             self.exchange.write(data)
             return
+        self._open -= 1
         data += before + choice.text(until) + self.last(choice)
         if self._open:
             self.exchange.write(data)
@@ -204,7 +228,7 @@ class Answer:
             "do_remote_prefill": True,
             "do_remote_decode": False,
             "remote_block_ids": [list(range(1, blocks + 1))],
-            "remote_engine_id": f"maitred-twin-{self._live.engine.profile.name}",
+            "remote_engine_id": self._live.name,
             "remote_request_id": f"{self.id}-{job.number:08x}",
             "remote_host": "127.0.0.1",
             "remote_port": 15601,

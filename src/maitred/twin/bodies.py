@@ -15,7 +15,7 @@ from maitred.twin.errors import Wrong, refuse
 from maitred.twin.reading import read
 
 SEQUENCES_MAX = 128
-"""Bound of the answers one request may ask for."""
+"""Bound of the answers one request may ask for, prompts times `n`: their texts are made beforehand."""
 
 
 class Ask(Struct):
@@ -67,7 +67,6 @@ class _Body(Struct):
     model: str | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    n: int | None = None
     max_tokens: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
@@ -82,9 +81,17 @@ class _Body(Struct):
     kv_transfer_params: dict[str, Any] | None = None
     request_id: str | None = None
 
-    def ask(self, prompts: list[bytes], output_tokens_max: int | None, output_param: str) -> Ask:
-        """What it comes to. Raises Wrong for values that vLLM does not take."""
+    def ask(
+        self, prompts: list[bytes], output_tokens_max: int | None, output_param: str, n: int | None = None
+    ) -> Ask:
+        """What it comes to, with `n` answers to each prompt. Raises Wrong for values vLLM does not take."""
         self._check(output_tokens_max, output_param)
+        sequences = 1 if n is None else n
+        if sequences < 1:
+            refuse("n", n, f"n must be at least 1, got {n}.")
+        if sequences * len(prompts) > SEQUENCES_MAX:
+            most = SEQUENCES_MAX // len(prompts)
+            refuse("n", n, f"n must be at most {most} with {len(prompts)} prompts, got {n}.")
         options = self.stream_options or _StreamOptions()
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Ask(
@@ -94,7 +101,7 @@ class _Body(Struct):
             output_tokens_max,
             output_tokens_min=self.min_tokens or 0,
             endless=bool(self.ignore_eos),
-            sequences=self.n or 1,
+            sequences=sequences,
             stops=tuple(stop for stop in stops if stop),
             seed=self.seed or 0,
             priority=self.priority or 0,
@@ -111,8 +118,6 @@ class _Body(Struct):
         if self.temperature is not None and self.temperature < 0:
             given = self.temperature
             refuse("temperature", given, f"temperature must be non-negative, got {given}.")
-        if self.n is not None and not 1 <= self.n <= SEQUENCES_MAX:
-            refuse("n", self.n, f"n must be from 1 to {SEQUENCES_MAX}, got {self.n}.")
         if output_tokens_max is not None and output_tokens_max < 1:
             sentence = f"{output_param} must be at least 1, got {output_tokens_max}."
             refuse(output_param, output_tokens_max, sentence)
@@ -124,12 +129,14 @@ class _Body(Struct):
 
 class _Chat(_Body, kw_only=True):
     messages: list[_Message]
+    n: int | None = None
     max_completion_tokens: int | None = None
     tools: Raw | None = None
 
 
 class _Completions(_Body):
     prompt: str | list[Any] | None = None
+    n: int | None = None
 
 
 class _Responses(_Body, kw_only=True):
@@ -159,7 +166,7 @@ def chat(body: bytes) -> Ask:
         raise Wrong("Cannot apply chat template to an empty conversation. Provide at least one message.")
     newer = said.max_completion_tokens is not None
     most = said.max_completion_tokens if newer else said.max_tokens
-    return said.ask([_conversation(said.messages, said.tools)], most, "max_tokens")
+    return said.ask([_conversation(said.messages, said.tools)], most, "max_tokens", said.n)
 
 
 def completions(body: bytes) -> Ask:
@@ -167,7 +174,8 @@ def completions(body: bytes) -> Ask:
     said = read(body, _Completions)
     if not said.prompt:
         raise Wrong("Either prompt or prompt_embeds must be provided and non-empty.")
-    return said.ask(prompts(said.prompt), 16 if said.max_tokens is None else said.max_tokens, "max_tokens")
+    most = 16 if said.max_tokens is None else said.max_tokens
+    return said.ask(prompts(said.prompt), most, "max_tokens", said.n)
 
 
 def responses(body: bytes) -> Ask:
@@ -209,9 +217,12 @@ def prompts(given: str | list[Any]) -> list[bytes]:
     if len(many) > SEQUENCES_MAX:
         raise Wrong(f"at most {SEQUENCES_MAX} prompts may come in one request, got {len(many)}.", "prompt")
     try:
-        return [tokens.encode(it) if isinstance(it, str) else tokens.pack(it) for it in many]
+        packed = [tokens.encode(it) if isinstance(it, str) else tokens.pack(it) for it in many]
     except (struct.error, TypeError):
         raise Wrong("Each prompt must be a text or a list of token ids.", "prompt") from None
+    if not all(packed):
+        raise Wrong("The decoder prompt cannot be empty.", "prompt")
+    return packed
 
 
 def _conversation(said: list[_Message], tools: Raw | None) -> bytes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from maitred.observe.metrics import Histogram
 from maitred.sim.engine import Engine
+from maitred.sim.job import Job
 
 if TYPE_CHECKING:
     from maitred.twin.live import Track
@@ -52,19 +53,31 @@ ENDS = ("stop", "length", "abort", "error", "repetition")
 
 
 class Counts:
-    """Everything counted since the engine's start. `ends`: finished requests by reason."""
+    """Everything counted since the engine's start. `ends`: finished requests by reason.
+
+    Each prompt counts once, when its first token is out: tokens `computed`, found in the cache (`cached`) and
+    come from another engine (`fetched`). What a preemption has computed again is in none of them.
+    """
 
     def __init__(self) -> None:
         self.ends = dict.fromkeys(ENDS, 0)
+        self.computed = self.cached = self.fetched = 0
         self.histograms = {name: Histogram(bounds) for name, (bounds, _) in HISTOGRAMS.items()}
         self._gaps = self.histograms["inter_token_latency_seconds"]
         self._steps = self.histograms["iteration_tokens_total"]
-        self._computed = 0
+        self._stepped = 0  # tokens in all steps so far
 
     def asked(self, sequences: int, output_tokens_max: int) -> None:
         """A request was accepted."""
         self._observe("request_params_n", sequences)
         self._observe("request_params_max_tokens", output_tokens_max)
+
+    def prompted(self, job: Job) -> None:
+        """The first token of a job is out."""
+        fetched = max(0, job.remote_tokens - job.cached_tokens)
+        self.cached += job.cached_tokens
+        self.fetched += fetched
+        self.computed += job.prompt_tokens - job.cached_tokens - fetched
 
     def tokens(self, track: Track, made: int, now: float) -> None:
         """An answer has so many tokens by now."""
@@ -76,10 +89,10 @@ class Counts:
 
     def stepped(self, engine: Engine) -> None:
         """The engine has run; a step, when the loop is in time."""
-        computed = engine.prompt_tokens + engine.generated_tokens
-        if computed != self._computed:
-            self._steps.observe(computed - self._computed)
-            self._computed = computed
+        tokens = self.computed + engine.generated_tokens
+        if tokens != self._stepped:
+            self._steps.observe(tokens - self._stepped)
+            self._stepped = tokens
 
     def finished(self, track: Track, now: float) -> None:
         """A job is over."""

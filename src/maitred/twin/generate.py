@@ -39,10 +39,10 @@ def _answer(house: House, answer: Answer) -> None:
         kind = INTERNAL if fault.status >= 500 else BAD_REQUEST
         raise Wrong("The twin was told to fail.", kind=kind, status=fault.status)
     if fault.reset == 0:
-        house.cut(exchange)
+        exchange.reset()
         return
     if fault.reset is not None:
-        answer.breaks = fault.reset, lambda: house.cut(exchange)
+        answer.reset_tokens = fault.reset
     house.service.begin_answer(answer)
 
 

@@ -30,11 +30,8 @@ class House(Protocol):
     def fail(self, fault: Fault, spared: HttpExchange | None = None) -> None:
         """Have this wrong from now on, and nothing else. A crash spares the connection of one exchange."""
 
-    def sleep(self, level: int) -> None:
-        """Stand still, and forget the cache; 0 wakes up."""
-
-    def cut(self, exchange: HttpExchange) -> None:
-        """Reset an exchange's connection."""
+    def sleep(self, *, asleep: bool) -> None:
+        """Stand still, and forget the cache unless a request has blocks of it; or wake up."""
 
 
 class Route(Struct, frozen=True):

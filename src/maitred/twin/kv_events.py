@@ -81,15 +81,14 @@ class KvEvents:
 
     def start(self) -> None:
         """Begin to answer replay requests, on the running loop."""
-        self._loop = asyncio.get_running_loop()
         if self._replay is not None:
-            self._loop.add_reader(self._replay.fileno(), self._serve_replay)
+            asyncio.get_running_loop().add_reader(self._replay.fileno(), self._serve_replay)
             self._serve_replay()
 
     def stop(self) -> None:
-        """Close everything; what was not sent is dropped."""
+        """Close everything, started or not; what was not sent is dropped."""
         if self._replay is not None:
-            self._loop.remove_reader(self._replay.fileno())
+            asyncio.get_running_loop().remove_reader(self._replay.fileno())
         self._context.destroy(linger=0)
 
     def restart(self) -> None:
@@ -147,7 +146,7 @@ class KvEvents:
             for number, payload in self._buffer:
                 if number >= first:
                     socket.send_multipart([frames[0], b"", topic, number.to_bytes(8), payload])
-            socket.send_multipart([frames[0], b"", topic, END_SEQUENCE, b""])
+            socket.send_multipart([frames[0], b"", b"", END_SEQUENCE, b""])
 
     def _open(self, kind: int, endpoint: str, *, bind: bool) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

@@ -7,13 +7,11 @@ answer is told how many tokens it has by then; nothing sleeps, and no answer has
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from maitred.sim.engine import Engine
-from maitred.sim.job import Job, Milestone, Role
+from maitred.sim.job import FIRST, Job, Role, Told
 from maitred.twin.counts import Counts
-
-DONE = Milestone.DONE
 
 
 class Track:
@@ -34,12 +32,13 @@ class Track:
 class LiveEngine:
     """An engine that runs by a clock (the loop's monotonic seconds). It may be held, and then stands still.
 
-    `engine` steps one by one (`lazy=False`), or tokens would come in bunches.
+    `engine` steps one by one (`lazy=False`), or tokens would come in bunches. `name` tells it from others.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], float], counts: Counts) -> None:
         self.engine = engine
         self.counts = counts
+        self.name = ""
         self._clock = clock
         self._tracks: dict[int, Track] = {}  # by job number
         self._running: dict[int, Track] = {}  # those of them that have their first token
@@ -72,10 +71,11 @@ class LiveEngine:
     def abort(self, track: Track) -> None:
         """Forget a job that is not over; nobody is told."""
         number = track.job.number
-        if self._tracks.pop(number, None) is None:
+        if number not in self._tracks:
             return
+        self.engine.abort(track.job, self.now)  # it first catches up, and may still fill a block for this job
+        del self._tracks[number]
         self._running.pop(number, None)
-        self.engine.abort(track.job, self.now)
         self.counts.aborted()
         self._arm()
 
@@ -139,30 +139,40 @@ class LiveEngine:
         asyncio.get_running_loop().call_later(wait_s, self._release, engine, job)
 
     def _release(self, engine: Engine, job: Job) -> None:
-        engine.release(job, self.now)
-        self._arm()
+        if engine is self.engine:  # else it has died, and the prompt with it
+            engine.release(job, self.now)
+            self._arm()
 
     def _run(self, now: float) -> None:
+        """Run the engine, and tell everybody. Who is told may bring another request, or a crash."""
         engine, running = self.engine, self._running
-        over: list[Track] = []
-        for told in engine.advance(now):
-            track = self._tracks.get(told.job.number)
-            if track is None:
-                continue
-            if told.milestone is DONE:
-                del self._tracks[told.job.number]
-                running.pop(told.job.number, None)
-                over.append(track)
-            else:
-                running[told.job.number] = track
-        for track in over:
+        for track in self._sorted(engine.advance(now)):
+            if engine is not self.engine:
+                return
             self.counts.finished(track, now)
             if engine.role is Role.PREFILL:
                 self._fetch(engine, track.job)
             track.out(track.job.output_tokens, over=True)
-        for track in running.values():
-            made = engine.made(track.job)
-            if made > track.made:
+        for number, track in list(running.items()):
+            if number in running and (made := engine.made(track.job)) > track.made:
                 self.counts.tokens(track, made, now)
                 track.out(made, over=False)
-        self.counts.stepped(engine)
+        if engine is self.engine:
+            self.counts.stepped(engine)
+
+    def _sorted(self, news: Iterable[Told]) -> list[Track]:
+        """Note who runs from now on; those who are over."""
+        over = []
+        for told in news:
+            number = told.job.number
+            track = self._tracks.get(number)
+            if track is None:
+                continue
+            if told.milestone is FIRST:
+                self.counts.prompted(told.job)
+                self._running[number] = track
+            else:
+                del self._tracks[number]
+                self._running.pop(number, None)
+                over.append(track)
+        return over

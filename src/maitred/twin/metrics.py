@@ -22,15 +22,14 @@ Samples = Iterable[tuple[Labels, float]]
 class Vitals(Struct, frozen=True):
     """What the metrics tell: of the engine, of its requests, of the process.
 
-    `started_s` is wall time. `asleep`: the level of sleep, 0 when awake. `waiting_adapters` and
-    `running_adapters` are names.
+    `started_s` is wall time. `waiting_adapters` and `running_adapters` are names.
     """
 
     engine: Engine
     counts: Counts
     model: str
     started_s: float
-    asleep: int
+    asleep: bool
     running_adapters: Iterable[str]
     waiting_adapters: Iterable[str]
     now_s: float
@@ -121,6 +120,10 @@ def _one(read: Callable[[Engine], float]) -> Callable[[Vitals], Samples]:
     return lambda vitals: [({}, read(vitals.engine))]
 
 
+def _count(read: Callable[[Counts], float]) -> Callable[[Vitals], Samples]:
+    return lambda vitals: [({}, read(vitals.counts))]
+
+
 def _by(label: str, **values: Callable[[Vitals], float]) -> Callable[[Vitals], Samples]:
     return lambda vitals: [({label: name}, read(vitals)) for name, read in values.items()]
 
@@ -144,41 +147,56 @@ FAMILIES: list[tuple[str, str, str, Callable[[Vitals], Samples]]] = [
         "Which of the states the engine is in.",
         _by(
             "sleep_state",
-            awake=lambda v: v.asleep == 0,
-            weights_offloaded=lambda v: v.asleep == 1,
-            discard_all=lambda v: v.asleep == 2,
+            awake=lambda v: not v.asleep,
+            weights_offloaded=lambda v: v.asleep,
+            discard_all=_nothing,
         ),
     ),
     ("kv_cache_usage_perc", "gauge", "Use of the KV cache, 1 is all of it.", _one(lambda e: e.kv_use)),
     ("prefix_cache_queries_total", "counter", "Tokens looked for in it.", _one(lambda e: e.queried_tokens)),
     ("prefix_cache_hits_total", "counter", "Tokens found in it.", _one(lambda e: e.hit_tokens)),
-    ("external_prefix_cache_queries_total", "counter", "Tokens looked for elsewhere.", _one(_nothing)),
-    ("external_prefix_cache_hits_total", "counter", "Tokens found elsewhere.", _one(_nothing)),
+    (
+        "external_prefix_cache_queries_total",
+        "counter",
+        "Tokens looked for elsewhere.",
+        _count(lambda c: c.fetched),
+    ),
+    ("external_prefix_cache_hits_total", "counter", "Tokens found elsewhere.", _count(lambda c: c.fetched)),
     ("mm_cache_queries_total", "counter", "Media looked for in the cache.", _one(_nothing)),
     ("mm_cache_hits_total", "counter", "Media found in the cache.", _one(_nothing)),
     ("num_preemptions_total", "counter", "Preemptions.", _one(lambda e: e.preemptions)),
-    ("prompt_tokens_total", "counter", "Prompt tokens computed.", _one(lambda e: e.prompt_tokens)),
+    (
+        "prompt_tokens_total",
+        "counter",
+        "Tokens of prompts.",
+        _count(lambda c: c.computed + c.cached + c.fetched),
+    ),
     (
         "prompt_tokens_by_source_total",
         "counter",
         "Prompt tokens by where they came from.",
         _by(
             "source",
-            local_compute=lambda v: v.engine.prompt_tokens,
-            local_cache_hit=lambda v: v.engine.hit_tokens,
-            external_kv_transfer=_nothing,
+            local_compute=lambda v: v.counts.computed,
+            local_cache_hit=lambda v: v.counts.cached,
+            external_kv_transfer=lambda v: v.counts.fetched,
         ),
     ),
-    ("prompt_tokens_cached_total", "counter", "Prompt tokens from caches.", _one(lambda e: e.hit_tokens)),
+    (
+        "prompt_tokens_cached_total",
+        "counter",
+        "Prompt tokens from caches.",
+        _count(lambda c: c.cached + c.fetched),
+    ),
     (
         "prompt_tokens_cached_by_source_total",
         "counter",
         "Prompt tokens from caches, by cache.",
         _by(
             "source",
-            device=lambda v: v.engine.hit_tokens,
+            device=lambda v: v.counts.cached,
             host=_nothing,
-            p2p=_nothing,
+            p2p=lambda v: v.counts.fetched,
             disk=_nothing,
             external_unspecified=_nothing,
         ),

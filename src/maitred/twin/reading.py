@@ -41,6 +41,7 @@ def _unreadable(body: bytes, error: str) -> Wrong:
     """What is wrong: not JSON, by Python's own complaint, or not of the shape, by msgspec's."""
     try:
         given = json.loads(body)
+        json.dumps(given, ensure_ascii=False).encode()  # json takes half a surrogate pair for text
     except json.JSONDecodeError as no_json:
         context = {"error": no_json.msg}
         return invalid("json_invalid", f"body.{no_json.pos}", "JSON decode error", {}, ctx=context)

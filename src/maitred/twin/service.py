@@ -18,7 +18,7 @@ from maitred.twin.answers import Answer, Choice
 from maitred.twin.bodies import Ask
 from maitred.twin.book import Book, Plan
 from maitred.twin.counts import Counts
-from maitred.twin.errors import INTERNAL, NOT_FOUND, Wrong, check_room, unknown_model
+from maitred.twin.errors import NOT_FOUND, Wrong, check_room, unknown_model
 from maitred.twin.live import LiveEngine
 
 NOT_ENABLED = "LoRA is not enabled: this profile has no room for adapters."
@@ -33,9 +33,11 @@ class Cached(Struct, frozen=True):
 
 
 class Service:
-    """The engine and its names. `seed` decides all texts and ids; `clock` is the loop's, `wall` wall time.
+    """The engine and its names. `seed` decides all texts; `clock` is the loop's, `wall` wall time.
 
     Answers that end by themselves have `mean_tokens` on average. `listener` hears of the cache.
+    `context_tokens`: the most that a prompt and its answer may have together; vLLM would not start with a
+    cache smaller than its context.
     """
 
     def __init__(
@@ -50,24 +52,31 @@ class Service:
         listener: CacheListener | None = None,
     ) -> None:
         self.profile = profile
+        self.context_tokens = profile.request_tokens_max
         self.model = model or profile.model
         self.wall = wall
         self._role = role
         self._listener = listener
         self._book = Book(seed, mean_tokens)
-        self._ids = Random(seed)
+        self._seed = seed
+        self._ids = Random()
         self._numbers = count(1)
         self.live = LiveEngine(self._engine(), clock, Counts())
         self.started_s = wall()
         self.adapters: dict[str, str] = {}  # name -> path
-        self.asleep = 0
+        self.asleep = False
+
+    def settle(self, address: str) -> None:
+        """It listens there: its ids follow from that too, or all twins would have the same."""
+        self.live.name = f"maitred-twin-{address}"
+        self._ids.seed(f"{self._seed} {address}")
 
     def restart(self) -> None:
         """Another process begins: nothing is cached, counted or loaded."""
         self.live.replace(self._engine(), Counts())
         self.started_s = self.wall()
         self.adapters.clear()
-        self.asleep = 0
+        self.asleep = False
 
     def _engine(self) -> Engine:
         return Engine(self.profile, self._role, progress_tokens=0, lazy=False, listener=self._listener)
@@ -86,10 +95,7 @@ class Service:
     def begin_answer(self, answer: Answer) -> None:
         """Hand an answer to the engine. Raises Wrong."""
         choices = self._choices(answer)
-        try:
-            answer.start(choices)
-        except ValueError as error:
-            raise Wrong(str(error), kind=INTERNAL, status=500) from error
+        answer.start(choices)
         most = max(choice.job.output_tokens for choice in choices)
         self.live.counts.asked(answer.ask.sequences, answer.ask.output_tokens_max or most)
 
@@ -102,11 +108,15 @@ class Service:
             raise unknown_model(name, self.model)
         ask.model = name
 
+    def room(self, ask: Ask, prompt: bytes) -> int:
+        """The most tokens an answer may have. Raises Wrong."""
+        return check_room(tokens.count(prompt), ask.output_tokens_max, self.context_tokens, ask.output_param)
+
     def _choices(self, answer: Answer) -> list[Choice]:
-        ask, context = answer.ask, self.profile.context_tokens_max
+        ask = answer.ask
         choices: list[Choice] = []
         for prompt in ask.prompts:
-            most = check_room(tokens.count(prompt), ask.output_tokens_max, context, ask.output_param)
+            most = self.room(ask, prompt)
             if self._role is Role.PREFILL:  # it makes one token, whatever it is asked for
                 most = 1
             for nth in range(ask.sequences):

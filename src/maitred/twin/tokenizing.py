@@ -11,7 +11,7 @@ from msgspec import Struct
 from maitred.net.exchange import HttpExchange
 from maitred.twin import bodies, tokens
 from maitred.twin.bodies import Ask
-from maitred.twin.errors import Wrong, check_room
+from maitred.twin.errors import Wrong
 from maitred.twin.house import House, Route, respond
 from maitred.twin.reading import read
 
@@ -43,7 +43,7 @@ def _tokenize(house: House, exchange: HttpExchange) -> None:
         exchange,
         {
             "count": tokens.count(packed),
-            "max_model_len": house.service.profile.context_tokens_max,
+            "max_model_len": house.service.context_tokens,
             "tokens": tokens.ids(packed),
             "token_strs": strings if said.return_token_strs else None,
         },
@@ -80,8 +80,7 @@ def _rendering(read_ask: Callable[[bytes], Ask], prefix: str) -> Route:
 
 
 def _rendered(house: House, ask: Ask, prompt: bytes, prefix: str) -> dict[str, Any]:
-    context = house.service.profile.context_tokens_max
-    most = check_room(tokens.count(prompt), ask.output_tokens_max, context, ask.output_param)
+    most = house.service.room(ask, prompt)
     return {
         "request_id": prefix + (ask.request_id or house.service.unique()),
         "token_ids": tokens.ids(prompt),

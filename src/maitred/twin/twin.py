@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from random import Random
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from maitred.net.exchange import RESET, HttpExchange
+from maitred.net.exchange import HttpExchange, reset
 from maitred.net.seams import Listener, Network
 from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
@@ -82,14 +81,15 @@ class Twin:
         """Listen; the address in use. Raises OSError where the port is taken."""
         self._listener = await self._network.listen(self._connection, host, port)
         self._sweep.start()
-        address = self._listener.address
+        host, port = self._listener.address
+        self.service.settle(f"{host}:{port}")
         if self._events is not None:
-            self._events.topic = self._events.topic or f"kv@{address[0]}:{address[1]}@{self.service.model}"
+            self._events.topic = self._events.topic or f"kv@{host}:{port}@{self.service.model}"
             self._events.start()
         if self._options.cold:
             self._restart()
         self.fail(self._options.fault)
-        return address
+        return host, port
 
     def stop(self) -> None:
         """Close everything at once; answers that run are broken off."""
@@ -135,19 +135,12 @@ class Twin:
         if fault.crash:
             self._crash(spared.client if spared else "")
 
-    def sleep(self, level: int) -> None:
+    def sleep(self, *, asleep: bool) -> None:
         """See House."""
-        self.service.asleep = level
-        if level:
+        self.service.asleep = asleep
+        if asleep:
             self.service.live.engine.clear_cache()
         self._hold()
-
-    def cut(self, exchange: HttpExchange) -> None:
-        """See House."""
-        for connection in self.site.connections.values():
-            if connection.client == exchange.client:
-                _reset(connection)
-                return
 
     # -- what faults do ---------------------------------------------------------------------------
 
@@ -157,12 +150,12 @@ class Twin:
 
     def _hold(self) -> None:
         hung = self.fault.hang and self.fault.rate >= 1
-        self.service.live.hold(held=hung or self.service.asleep > 0)
+        self.service.live.hold(held=hung or self.service.asleep)
 
     def _crash(self, spared: str) -> None:
         for connection in list(self.site.connections.values()):
             if connection.client != spared:
-                _reset(connection)
+                reset(connection.transport)
         if self._died is not None:
             self._died()
         self._restart()
@@ -174,11 +167,3 @@ class Twin:
         self._hold()
         if self._events is not None:
             self._events.restart()
-
-
-def _reset(connection: ServerConnection) -> None:
-    """Break a connection as a process does that dies."""
-    sock = connection.transport.get_extra_info("socket")
-    if sock is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    connection.transport.abort()

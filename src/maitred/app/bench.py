@@ -1,0 +1,159 @@
+"""One measurement from begin to end: is the server there, load on it, watched; then what all of it says.
+
+Everything waits here in turn; the loops of a load are inside `workers.run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+import uvloop
+from msgspec import Struct, structs
+
+from maitred import __version__
+from maitred.bench import spans, trial, workers
+from maitred.bench.during import Command, course
+from maitred.bench.live import View
+from maitred.bench.load import LoadOptions, Progress
+from maitred.bench.probes import Searched, rung
+from maitred.bench.report import Document, document
+from maitred.bench.search import Search
+from maitred.bench.statistics import independent
+from maitred.bench.suspicion import Doubt, verdict
+from maitred.bench.targets import Facts, Target, preflight
+from maitred.config.tree import Slo
+from maitred.net.client import Patience
+from maitred.net.pool import Pool
+from maitred.net.seams import Sockets
+from maitred.net.sweep import Sweep
+from maitred.sim.workload import Spec
+
+PROBE_S_MAX = 600.0
+"""A rate so low that its requests take longer is not tried: no server of use is that slow."""
+TRACED_TOKENS_MAX = 2_000_000
+"""Of an expected run whose every read is kept, for the distribution of gaps: 100 MB."""
+
+
+class Plan(Struct, frozen=True):
+    """What is to be measured.
+
+    `models` are those the workload asks for; none: the server's only one. `engines` are URLs whose metrics
+    tell where time goes; else the server's do. `during`: a shell command for the middle.
+    """
+
+    target: Target
+    name: str
+    spec: Spec
+    models: tuple[str, ...]
+    slo: Slo
+    seed: int = 1
+    workers: int = 1
+    engines: tuple[str, ...] = ()
+    during: str = ""
+
+
+def prepare(plan: Plan) -> tuple[Plan, Facts]:
+    """The plan with its model settled, and what the server says of itself. Raises TargetError."""
+    target = plan.target
+    for model in (target.model,) if target.model else plan.models or ("",):
+        facts = uvloop.run(preflight(target, model))
+    if not plan.models:
+        plan = structs.replace(plan, target=structs.replace(target, model=facts.model))
+    return plan, facts
+
+
+def _options(plan: Plan, facts: Facts) -> LoadOptions:
+    return LoadOptions(
+        workload=plan.name,
+        kinds=[kind.name for kind in plan.spec.file.traffic],
+        seed=plan.seed,
+        slo_ttft_s=plan.slo.ttft_s,
+        slo_tpot_s=plan.slo.tpot_s,
+        rates=plan.spec.rates(),
+        salt=time.time_ns(),  # nothing of a run before is in the server's cache
+        bytes_per_token=facts.bytes_per_token,
+        trace=trial.tokens(plan.spec) <= TRACED_TOKENS_MAX,
+    )
+
+
+async def _look(engines: Sequence[str]) -> spans.Totals | None:
+    sweep = Sweep(time.monotonic)
+    sweep.start()
+    pool = Pool(Sockets(), sweep, Patience())
+    try:
+        return await spans.look(pool, engines)
+    finally:
+        pool.close()
+        sweep.stop()
+
+
+def measure(plan: Plan, facts: Facts, out: TextIO, *, quiet: bool = False) -> Document:
+    """Run the workload once, or until Ctrl-C. Raises TargetError."""
+    last_s = trial.duration_s(plan.spec)
+    engines = plan.engines or (plan.target.url,)
+    before = uvloop.run(_look(engines))
+    title = f"{plan.name} at {plan.target.url}"
+    with View(out, title, last_s, quiet=quiet) as view, Command(plan.during, last_s / 2) as command:
+
+        def watch(progress: Progress) -> bool:
+            view.draw(progress)
+            command.tick()
+            return False
+
+        run = workers.run(workers.Task(plan.spec, plan.target, _options(plan, facts)), plan.workers, watch)
+        happening = command.end(wait=not run.ended_early)
+    run.version = __version__
+    run.warm_up = trial.warm_up(plan.spec)
+    told = spans.between(before, uvloop.run(_look(engines)))
+    if happening is not None:
+        return document(run, told, course(run, happening))
+    made = document(run, told)
+    if plan.during:
+        made.doubts.append(Doubt("the load was over before its middle, so the command was not run"))
+    return made
+
+
+def search(plan: Plan, facts: Facts, out: TextIO, probe_s: float, *, quiet: bool = False) -> Document:
+    """Search the highest rate that keeps the SLO, each rate measured for so long, longer where that is few.
+
+    The run told of is that of the rate found, else the last. Raises ConfigError where the workload has no
+    rate to change, and TargetError.
+    """
+    seeking = Search(trial.first_rate(plan.spec))
+    made: dict[float, Document] = {}
+    ended_early = False
+    while not ended_early and (rate := seeking.next_rate()) is not None:
+        last_s = max(probe_s, 2 * seeking.requests_min / rate)
+        if made and last_s > PROBE_S_MAX:
+            break
+        probed = measure(
+            structs.replace(plan, spec=trial.at_rate(plan.spec, rate, last_s)), facts, out, quiet=quiet
+        )
+        ended_early = probed.run.ended_early
+        if not ended_early:
+            made[rate] = probed
+            shots = probed.run.measured()
+            hits = list(map(probed.run.good, shots))
+            probe = seeking.told(rate, len(hits), sum(hits), independent(hits))
+            if not quiet:
+                out.write(f"{rate:.3g}/s: {probe.good:,} of {probe.attempted:,} were good: {probe.said}\n")
+    found = seeking.found()
+    rungs = [rung(probe.rate, made[probe.rate].figures.whole) for probe in found.probes]
+    shown = probed if found.holds is None else made[found.holds]
+    doubts = _of_all(made, shown)
+    return structs.replace(
+        shown, verdict=verdict(doubts), doubts=doubts, goodput=Searched(found, rungs, ended_early)
+    )
+
+
+def _of_all(made: Mapping[float, Document], shown: Document) -> list[Doubt]:
+    """The client's faults at any rate, for they decide a search; then what else there is of the run shown."""
+    own = [
+        Doubt(f"at {rate:.3g}/s {doubt.text}", own=True)
+        for rate, document in made.items()
+        for doubt in document.doubts
+        if doubt.own
+    ]
+    return own + [doubt for doubt in shown.doubts if not doubt.own]
