@@ -83,7 +83,7 @@ async def test_anthropics_clients_get_the_shape_they_know() -> None:
     ("members", "param", "says"),
     [
         ({"n": 0}, "n", "n must be at least 1, got 0."),
-        ({"n": 1000}, "n", "n must be at most 128 with 1 prompts, got 1000."),
+        ({"n": 1000}, "n", "n must be at most 128 for 1 prompt(s), got 1000."),
         ({"max_tokens": 0}, "max_tokens", "max_tokens must be at least 1, got 0."),
         ({"max_completion_tokens": 0, "max_tokens": 5}, "max_tokens", "must be at least 1"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "`stream=True`"),
@@ -144,7 +144,7 @@ def test_answers_are_bounded_over_all_prompts_of_a_request() -> None:
         return bodies.completions(json.dumps({"prompt": ["x"] * prompts, "n": n}).encode())
 
     assert ask(8, 16).sequences == 16
-    with pytest.raises(Wrong, match="n must be at most 16 with 8 prompts, got 17") as refused:
+    with pytest.raises(Wrong, match="n must be at most 16 for 8 prompt") as refused:
         ask(8, 17)
     assert refused.value.param == "n"
     with pytest.raises(Wrong, match="at most 128 prompts"):

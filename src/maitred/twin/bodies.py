@@ -91,7 +91,7 @@ class _Body(Struct):
             refuse("n", n, f"n must be at least 1, got {n}.")
         if sequences * len(prompts) > SEQUENCES_MAX:
             most = SEQUENCES_MAX // len(prompts)
-            refuse("n", n, f"n must be at most {most} with {len(prompts)} prompts, got {n}.")
+            refuse("n", n, f"n must be at most {most} for {len(prompts)} prompt(s), got {n}.")
         options = self.stream_options or _StreamOptions()
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Ask(
