@@ -186,3 +186,9 @@ async def test_a_server_that_never_answers() -> None:
     async with serving(lambda _: []) as place:
         with pytest.raises(TargetError, match="no answer in 60 s"):
             await preflight(Target(place.url), "m", place.network, asyncio.get_running_loop().time)
+
+
+def test_a_password_is_not_said_again() -> None:
+    with pytest.raises(TargetError) as raised:
+        parse("http://u:hunter2@h:1")
+    assert "hunter2" not in str(raised.value)

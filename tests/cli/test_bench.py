@@ -198,6 +198,7 @@ def test_two_files_are_compared(tmp_path: Path) -> None:
         (["http://h:1", "--rate", "5/s", "--duration", "60"], "--duration: 60 has no unit; write 60s"),
         (["http://h:1", "--rate", "1/h"], "--rate: rate x duration must be 1 to "),
         (["http://h:1", "--rate", "5/s", "--slo", "ttft=2"], "--slo: 2 has no unit; write 2s"),
+        (["http://h:1", "--rate", "5/s", "--slo", "ttft=0s"], "--slo: 'ttft=0s' cannot be kept; write more"),
         (["http://h:1", "--rate", "5/s", "--slo", "e2e=2s"], "--slo: 'e2e=2s' is no limit; write ttft=2s"),
         (["http://h:1", "--rate", "5/s", "--key-env", "NO_SUCH"], "--key-env: there is no NO_SUCH in the"),
         (

@@ -123,14 +123,16 @@ def search(plan: Plan, facts: Facts, out: TextIO, probe_s: float, *, quiet: bool
     """
     seeking = Search(trial.first_rate(plan.spec))
     made: dict[float, Document] = {}
-    ended_early = False
+    ended_early, probes = False, 0
     while not ended_early and (rate := seeking.next_rate()) is not None:
         last_s = max(probe_s, 2 * seeking.requests_min / rate)
         if made and last_s > PROBE_S_MAX:
             break
-        probed = measure(
-            structs.replace(plan, spec=trial.at_rate(plan.spec, rate, last_s)), facts, out, quiet=quiet
-        )
+        # Another seed for each: a rate that is probed again must be new evidence.
+        spec = trial.at_rate(plan.spec, rate, last_s)
+        probe_plan = structs.replace(plan, spec=spec, seed=plan.seed + probes)
+        probed = measure(probe_plan, facts, out, quiet=quiet)
+        probes += 1
         ended_early = probed.run.ended_early
         if not ended_early:
             made[rate] = probed

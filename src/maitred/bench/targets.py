@@ -116,6 +116,8 @@ class _Models(Struct):
 
 def parse(text: str) -> tuple[str, str]:
     """URL and prefix of a server from what people write. Raises TargetError."""
+    if "@" in text:  # and so perhaps a password, which is not to be said again
+        raise TargetError("a server's URL holds no user or password; write http://host:port, and --key-env")
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -123,7 +125,7 @@ def parse(text: str) -> tuple[str, str]:
         raise TargetError(f"{text!r}: {error}; write http://host:port") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         raise TargetError(f"{text!r} is no server; write http://host:port")
-    if parts.query or parts.fragment or parts.username is not None:
+    if parts.query or parts.fragment:
         raise TargetError(f"{text!r} says more than a server and a path; write http://host:port")
     return f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/").removesuffix("/v1")
 

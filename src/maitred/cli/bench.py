@@ -122,13 +122,13 @@ def _measure(find_goodput: bool, quiet: bool, **options: Any) -> None:
     else:
         document = app.measure(plan, facts, sys.stderr, quiet=quiet)
     encoded = report.to_json(document)
-    if options["as_json"]:
-        click.echo(encoded)
-    _show(report.of_run(document), **options)
-    if options["out"]:
+    if options["out"]:  # files first: whoever reads the rest may stop reading
         options["out"].write_bytes(encoded)
     if options["csv"]:
         options["csv"].write_text(report.to_csv(document.run))
+    if options["as_json"]:
+        click.echo(encoded)
+    _show(report.of_run(document), **options)
     if document.ended_early:
         sys.exit(INTERRUPTED)
 
@@ -204,6 +204,8 @@ def _slo(text: str) -> Slo:
         if name not in {"ttft", "tpot"} or not equals:
             raise ValueError(f"{word!r} is no limit; write ttft=2s,tpot=50ms")
         limits[f"{name}_s"] = parse_duration(limit)
+        if not limits[f"{name}_s"]:
+            raise ValueError(f"{word!r} cannot be kept; write more than zero")
     return Slo(**limits)
 
 
