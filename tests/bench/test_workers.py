@@ -105,6 +105,7 @@ def test_whoever_watches_may_end_it(url: str, tmp_path: Path, count: int) -> Non
     seen = run(task(url, specified(tmp_path, ENDLESS)), count, lambda progress: progress.endings[0] >= 4)
     assert seen.ended_early
     assert 4 <= len(seen.shots) < 60
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -75,10 +75,15 @@ async def _here(task: Task, watch: Watch) -> Run:
         loop.remove_signal_handler(signal.SIGINT)
         load.stop()
 
-    if threading.current_thread() is threading.main_thread():
+    has_signals = threading.current_thread() is threading.main_thread()
+    if has_signals:
         loop.add_signal_handler(signal.SIGINT, stop)
     _look(load, watch)
-    return await load.run()
+    try:
+        return await load.run()
+    finally:
+        if has_signals:  # who comes after hears Ctrl-C as before
+            loop.remove_signal_handler(signal.SIGINT)
 
 
 def _look(load: Load, watch: Watch) -> None:
