@@ -8,8 +8,8 @@ from msgspec import structs
 
 from maitred.config.simulate import Fault, Simulate
 from maitred.config.tree import Config, Upstream
+from maitred.net.sweep import PERIOD_S as SWEEP_S
 from maitred.sim.arrival import Arrival
-from maitred.sim.fleet import SWEEP_S
 from tests.equivalence.trace import PROFILE, URLS, Act, Flaw, Trace, arrival, changed, config
 from tests.equivalence.verbs import Verb
 

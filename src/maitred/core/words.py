@@ -12,6 +12,9 @@ from msgspec import Struct
 
 from maitred.core.outcome import FailureKind, Outcome
 
+PROGRESS_TOKENS = 16
+"""`progress` is told at multiples of this: by count, so that replays do not depend on how reads were cut."""
+
 
 class Api(IntEnum):
     """The client API a request speaks; decides the shape of errors and what counts as content.

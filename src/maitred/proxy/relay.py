@@ -16,7 +16,7 @@ from enum import IntEnum
 from msgspec import Struct, structs
 
 from maitred.core.outcome import FailureKind, Outcome, Refusal
-from maitred.core.words import Failure, Leg, Usage
+from maitred.core.words import PROGRESS_TOKENS, Failure, Leg, Usage
 from maitred.door.house import House
 from maitred.door.read import Order
 from maitred.net.client import AnswerHead, ClientConnection
@@ -26,8 +26,6 @@ from maitred.wire import errors
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of
 from maitred.wire.undo import USAGE, Undo
 
-PROGRESS_TOKENS = 16
-"""The core is told at multiples of this: by count, so that replays do not depend on how reads were cut."""
 STOCK_READS = 16
 STOCK_BYTES = 1024
 """What has passed is counted every so many reads, at once after a large one."""

@@ -15,6 +15,7 @@ import math
 from bisect import bisect_right
 from heapq import heappop, heappush
 
+from maitred.core.words import PROGRESS_TOKENS
 from maitred.sim.job import Job, Role, Told
 from maitred.sim.kv import CacheListener
 from maitred.sim.profile import Profile
@@ -38,7 +39,7 @@ class Engine:
         self,
         profile: Profile,
         role: Role = Role.BOTH,
-        progress_tokens: int = 16,
+        progress_tokens: int = PROGRESS_TOKENS,
         *,
         lazy: bool = True,
         listener: CacheListener | None = None,

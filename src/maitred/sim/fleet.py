@@ -32,6 +32,7 @@ from maitred.core.words import (
     Ticket,
     Usage,
 )
+from maitred.net.sweep import PERIOD_S as SWEEP_S
 from maitred.sim.agenda import ARRIVALS, ENDS, TIMERS, Agenda
 from maitred.sim.arrival import Arrival, Record, Workload
 from maitred.sim.invariants import Violation, Watch
@@ -44,8 +45,6 @@ BYTES_PER_TOKEN = 4
 
 WAKE_TURNS, CONNECT_TURNS, ANSWER_TURNS = 1, 1, 3
 """Turns of the gateway's loop until a journey is woken, has a connection, hears what was answered at once."""
-SWEEP_S = 0.25
-"""How often the gateway looks for what is late, as in `net/sweep.py`."""
 
 Write = Callable[[bytes], None]
 

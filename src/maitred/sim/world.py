@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from maitred.config.simulate import Fault
 from maitred.config.tree import Health
+from maitred.control.discovery import BACKOFF_S_MAX, REFRESH_S, SILENT_S, UNREACHED_MAX, UNSURE
+from maitred.control.discovery import PERIOD_S as LOOK_S
 from maitred.core.endpoints import READY
 from maitred.core.events import LegFailed
 from maitred.core.words import Endpoints, EndpointState, Observed, Probed
@@ -15,16 +17,8 @@ from maitred.sim.agenda import CHANGES
 from maitred.sim.fleet import CONNECT_TURNS, WAKE_TURNS, Fleet
 from maitred.sim.node import INFINITY, Node
 
-LOOK_S = 1.0
-REFRESH_S = 10.0
-SILENT_S = 120.0
-BACKOFF_S_MAX = 30.0
-UNREACHED_MAX = 2
-"""As in `control/discovery.py`."""
-
 PROBE_TURNS = 12
 """Turns of the gateway's loop that a probe takes: it asks for the models, and then several things at once."""
-UNSURE = (EndpointState.PROBING, EndpointState.EJECTED)
 SCRAPED = (READY, EndpointState.EJECTED)
 NEVER = -INFINITY
 
