@@ -6,7 +6,7 @@ Everything waits here in turn; the loops of a load are inside `workers.run`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 import uvloop
@@ -17,8 +17,9 @@ from maitred.bench import spans, trial, workers
 from maitred.bench.during import Command, course
 from maitred.bench.live import View
 from maitred.bench.load import LoadOptions, Progress
-from maitred.bench.probes import Searched, rung
+from maitred.bench.probes import Rung, Searched, rung
 from maitred.bench.report import Document, document
+from maitred.bench.saturation import Lookout
 from maitred.bench.search import Search
 from maitred.bench.statistics import independent
 from maitred.bench.suspicion import Doubt, verdict
@@ -89,9 +90,15 @@ async def _look(engines: Sequence[str]) -> spans.Totals | None:
         sweep.stop()
 
 
-def measure(plan: Plan, facts: Facts, out: TextIO, *, quiet: bool = False) -> Document:
-    """Run the workload once, or until Ctrl-C. Raises TargetError."""
+def measure(
+    plan: Plan, facts: Facts, out: TextIO, *, quiet: bool = False, cut_short: bool = False
+) -> Document:
+    """Run the workload once, or until Ctrl-C. Raises TargetError.
+
+    `cut_short`: end it as soon as the server is seen to get more than it can do.
+    """
     last_s = trial.duration_s(plan.spec)
+    lookout = Lookout(last_s)
     engines = plan.engines or (plan.target.url,)
     before = uvloop.run(_look(engines))
     title = f"{plan.name} at {plan.target.url}"
@@ -100,12 +107,14 @@ def measure(plan: Plan, facts: Facts, out: TextIO, *, quiet: bool = False) -> Do
         def watch(progress: Progress) -> bool:
             view.draw(progress)
             command.tick()
-            return False
+            return cut_short and lookout.look(progress)
 
         run = workers.run(workers.Task(plan.spec, plan.target, _options(plan, facts)), plan.workers, watch)
         happening = command.end(wait=not run.ended_early)
     run.version = __version__
-    run.warm_up = trial.warm_up(plan.spec)
+    run.rates_of, run.apart = trial.rates_of(plan.spec), trial.apart(plan.spec)
+    if lookout.overloaded:  # it was not Ctrl-C that ended it
+        run.overloaded, run.ended_early = True, False
     told = spans.between(before, uvloop.run(_look(engines)))
     if happening is not None:
         return document(run, told, course(run, happening))
@@ -118,44 +127,39 @@ def measure(plan: Plan, facts: Facts, out: TextIO, *, quiet: bool = False) -> Do
 def search(plan: Plan, facts: Facts, out: TextIO, probe_s: float, *, quiet: bool = False) -> Document:
     """Search the highest rate that keeps the SLO, each rate measured for so long, longer where that is few.
 
-    The run told of is that of the rate found, else the last. Raises ConfigError where the workload has no
-    rate to change, and TargetError.
+    The run told of is that of the rate found, else the last; of the others only their rungs are kept. Raises
+    ConfigError where the workload has no rate to change, and TargetError.
     """
     seeking = Search(trial.first_rate(plan.spec))
-    made: dict[float, Document] = {}
+    best: Document | None = None
+    rungs: dict[float, Rung] = {}
+    faults: list[Doubt] = []
     ended_early, probes = False, 0
-    while not ended_early and (rate := seeking.next_rate()) is not None:
+    while (rate := seeking.next_rate()) is not None:
         last_s = max(probe_s, 2 * seeking.requests_min / rate)
-        if made and last_s > PROBE_S_MAX:
+        if rungs and last_s > PROBE_S_MAX:
             break
         # Another seed for each: a rate that is probed again must be new evidence.
         spec = trial.at_rate(plan.spec, rate, last_s)
         probe_plan = structs.replace(plan, spec=spec, seed=plan.seed + probes)
-        probed = measure(probe_plan, facts, out, quiet=quiet)
+        probed = measure(probe_plan, facts, out, quiet=quiet, cut_short=True)
+        run = probed.run
         probes += 1
-        ended_early = probed.run.ended_early
-        if not ended_early:
-            made[rate] = probed
-            shots = probed.run.measured()
-            hits = list(map(probed.run.good, shots))
-            probe = seeking.told(rate, len(hits), sum(hits), independent(hits))
-            if not quiet:
-                out.write(f"{rate:.3g}/s: {probe.good:,} of {probe.attempted:,} were good: {probe.said}\n")
+        faults += [Doubt(f"at {rate:.3g}/s {doubt.text}", own=True) for doubt in probed.doubts if doubt.own]
+        ended_early = run.ended_early
+        if ended_early:
+            break
+        hits = list(map(run.good, run.measured()))
+        probe = seeking.told(rate, len(hits), sum(hits), independent(hits), overloaded=run.overloaded)
+        rungs[rate] = rung(rate, run, probed.figures.whole)
+        if rate == seeking.found().holds:
+            best = probed
+        if not quiet:
+            cut = ", cut short, for the server got more than it can do" if run.overloaded else ""
+            out.write(f"{rate:.3g}/s: {probe.good:,} of {probe.attempted:,} were good: {probe.said}{cut}\n")
     found = seeking.found()
-    rungs = [rung(probe.rate, made[probe.rate].figures.whole) for probe in found.probes]
-    shown = probed if found.holds is None else made[found.holds]
-    doubts = _of_all(made, shown)
-    return structs.replace(
-        shown, verdict=verdict(doubts), doubts=doubts, goodput=Searched(found, rungs, ended_early)
-    )
-
-
-def _of_all(made: Mapping[float, Document], shown: Document) -> list[Doubt]:
-    """The client's faults at any rate, for they decide a search; then what else there is of the run shown."""
-    own = [
-        Doubt(f"at {rate:.3g}/s {doubt.text}", own=True)
-        for rate, document in made.items()
-        for doubt in document.doubts
-        if doubt.own
-    ]
-    return own + [doubt for doubt in shown.doubts if not doubt.own]
+    shown = best or probed
+    # The client's faults at any rate decide a search; of the run shown, what else there is.
+    doubts = faults + [doubt for doubt in shown.doubts if not doubt.own]
+    searched = Searched(found, [rungs[probe.rate] for probe in found.probes], ended_early)
+    return structs.replace(shown, verdict=verdict(doubts), doubts=doubts, goodput=searched)

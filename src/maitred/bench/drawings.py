@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from statistics import median
 
@@ -35,7 +36,7 @@ def of_run(run: Run, summary: Summary) -> list[str]:
     ladder = {run.rates[number]: part for number, part in summary.stages.items() if number in run.rates}
     drawn = [*_distributions(classes), *_courses(shots)]
     if len(ladder) > 1:
-        drawn += _ladder(dict(sorted(ladder.items())))
+        drawn += _ladder(dict(sorted(ladder.items())), run.rates_of)
     return drawn
 
 
@@ -80,8 +81,9 @@ def _courses(shots: Sequence[Shot]) -> list[str]:
     return drawn
 
 
-def _ladder(stages: Mapping[float, Part]) -> list[str]:
+def _ladder(stages: Mapping[float, Part], rates_of: str) -> list[str]:
     """What a rising rate did, stage by stage."""
+    by_rate = partial(plots.by_rate, rates_of=rates_of)
 
     def line(name: str, percentile: str) -> list[tuple[float, float]]:
         found = {rate: part.times.get(name) for rate, part in stages.items()}
@@ -98,7 +100,7 @@ def _ladder(stages: Mapping[float, Part]) -> list[str]:
     ttft = {"p50": line("ttft_s", "p50"), "p90": line("ttft_s", "p90")}
     output, good = rates("output_tokens_per_s"), rates("goodput_share", 100)
     drawn = [
-        plots.by_rate(
+        by_rate(
             "ladder-output",
             "Tokens that came out, by rate",
             "output tokens (per s)",
@@ -106,10 +108,10 @@ def _ladder(stages: Mapping[float, Part]) -> list[str]:
         )
     ]
     if any(ttft.values()):
-        drawn.append(plots.by_rate("ladder-ttft", "Time to first token, by rate", "seconds", ttft))
+        drawn.append(by_rate("ladder-ttft", "Time to first token, by rate", "seconds", ttft))
     if good:
         drawn.append(
-            plots.by_rate("ladder-goodput", "Requests within the SLO, by rate", "%", {"all requests": good})
+            by_rate("ladder-goodput", "Requests within the SLO, by rate", "%", {"all requests": good})
         )
     return drawn
 

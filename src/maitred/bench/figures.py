@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from maitred.bench.limits import Limit, limits
 from maitred.bench.shot import UNFINISHED, Ending, Run, Shot
 from maitred.bench.statistics import independent, mean, quantile, wilson
 
@@ -26,13 +27,15 @@ class Figure(Struct, frozen=True, omit_defaults=True):
     """A value and its 95 % confidence interval, where one was computed.
 
     `value` None: never reached, for too many requests failed. `bounded` False: a percentile of too few
-    requests; the value is what was seen, and has no upper bound.
+    requests; the value is what was seen, and has no upper bound. `independent`: how many independent requests
+    a percentile rests on, where they hang together.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     bounded: bool = True
+    independent: int | None = None
 
 
 class Times(Struct, frozen=True):
@@ -71,12 +74,17 @@ class Part(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """One run in figures: whole, and by class, tenant and stage. `unfinished`: cut off by the run's end."""
+    """One run in figures: whole, and by class, tenant and stage.
+
+    `stages` are the common ones, without classes that have arrivals of their own. `limits`: whether the p99
+    is within those of the SLO. `unfinished`: cut off by the run's end.
+    """
 
     whole: Part
     classes: dict[str, Part]
     tenants: dict[str, Part]
     stages: dict[int, Part]
+    limits: dict[str, Limit]
     unfinished: int
 
 
@@ -87,7 +95,8 @@ def summarize(run: Run) -> Summary:
         whole=part(shots, run),
         classes=_by(shots, run, lambda shot: shot.kind),
         tenants=_by(shots, run, lambda shot: shot.tenant),
-        stages=_by(shots, run, lambda shot: shot.stage),
+        stages=_by([shot for shot in shots if shot.kind not in run.apart], run, lambda shot: shot.stage),
+        limits=limits(shots, run),
         unfinished=sum(shot.why == UNFINISHED for shot in run.shots),
     )
 
@@ -192,7 +201,8 @@ def _percentile(known: Sequence[float], q: float, in_order: Sequence[float]) -> 
     found = quantile(known, q, in_order=in_order)
     if math.isinf(found.value):
         return Figure(None)
-    return Figure(found.value, found.low, _finite(found.high), bounded=found.high is not None)
+    worth = found.independent if found.independent < len(known) else None
+    return Figure(found.value, found.low, _finite(found.high), found.high is not None, worth)
 
 
 def _mean(in_order: Sequence[float]) -> Figure:

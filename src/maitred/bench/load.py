@@ -205,6 +205,7 @@ class Load:
             counted=True,
             conversation=arrival.conversation,
             turn=arrival.turn,
+            warm_up=arrival.warm_up,
         )
         call = Call(
             arrival, shot, self._target.form, self.now, self._ended, self._connect, trace=options.trace
@@ -235,6 +236,7 @@ class Load:
         except ConnectFailed as error:
             self._own.connect_failures += 1
             call.shot.sent_at = self.now()
+            call.shot.connect_s += call.shot.sent_at - began
             call.finish(Ending.FAILED, error.kind.label)
         else:
             self._own.connects += 1

@@ -28,7 +28,7 @@ from maitred.bench.suspicion import Doubt, doubts, verdict
 from maitred.bench.verdict import Verdict
 from maitred.sim.rows import seconds
 
-FORMAT = 1
+FORMAT = 2
 NO_TIME = ""
 """An instant that never came, in CSV."""
 
@@ -79,8 +79,8 @@ def of_run(document: Document) -> Report:
         tables.insert(0, course(document.during))
         told.append(document.during.line)
     if document.goodput is not None:
-        tables.insert(0, probes(document.goodput))
-        told += lines(document.goodput.found)
+        tables.insert(0, probes(document.goodput, run.rates_of))
+        told += lines(document.goodput, run.rates_of)
     return Report(
         title=f"{run.workload} at {run.target}",
         lines=told,
@@ -176,7 +176,7 @@ def _about(run: Run) -> str:
         f"SLO {' and '.join(promised)}" if promised else "no SLO",
     ]
     if len(run.rates) == 1:
-        words.insert(0, f"{next(iter(run.rates.values())):.3g} requests/s")
+        words.insert(0, f"{next(iter(run.rates.values())):.3g} {run.rates_of}/s")
     if run.workers > 1:
         words.append(f"{run.workers} workers")
     return ", ".join(words)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from maitred.bench.during import Course
 from maitred.bench.figures import PERCENTILES, Figure, Part, Summary, Times
+from maitred.bench.limits import Limit
 from maitred.bench.probes import Searched
 from maitred.bench.shot import Run
 from maitred.bench.spans import Spans
@@ -19,10 +20,31 @@ ROWS_MAX = 40
 TITLE_MAX = 60
 NEVER = "failed"
 """A percentile that no time can be told of, since more requests than that were not served."""
+CUT_SHORT = "cut short"
 FOOTNOTES = {
-    UNBOUNDED: f"{UNBOUNDED} no upper bound: too few requests for this percentile, or they hang together",
+    UNBOUNDED: (
+        f"{UNBOUNDED} no upper bound: too few independent requests for this percentile; those that hang "
+        "together, as in a queue, count for fewer"
+    ),
+    CUT_SHORT: (
+        f"{CUT_SHORT}: requests under way and TTFT rose on; the server got more than it can do; that is a no"
+    ),
     NEVER: f"{NEVER}: so many were not served that this percentile has no time",
 }
+
+
+LIMITS_NOTE = (
+    "The p99 is judged by MLPerf's early stopping, at 99 %; who was not served is over every limit. So many "
+    "more requests would show it within, were none of them over."
+)
+ENGINES_NOTE = (
+    "Queue, prefill and decode are means of the engines' own counters, over all {} requests that ended there "
+    "meanwhile: those of the warm-up and of other clients, too."
+)
+WAITS_NOTE = (
+    "The wait in the queue is not shown by class and tenant: the server tells it of no single request (vLLM "
+    "does with --enable-per-request-metrics)."
+)
 
 
 class Cell(Struct, frozen=True):
@@ -40,11 +62,12 @@ class Row(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Rows under one title, and what the columns are called."""
+    """Rows under one title, and what the columns are called; `note`: what must be known of its figures."""
 
     title: str
     columns: list[str]
     rows: list[Row]
+    note: str = ""
 
 
 RATES: dict[str, tuple[str, Callable[[float], Scale]]] = {
@@ -82,25 +105,32 @@ GROUPED: dict[str, tuple[str, str]] = {
 
 def overview(summary: Summary, run: Run, spans: Spans | None = None) -> list[Table]:
     """What is asked first: what became of the requests, where the time went, how long it took whom."""
+    stages = "By stage" if run.rates_of == "requests" else f"By stage, of {run.rates_of} begun"
     tables = [
         Table("Requests", ["", "share"], list(_counts(summary.whole))),
         Table("Rates", [""], list(_rates(summary.whole))),
-        Table("Where the time goes", ["mean", "share"], list(_where(summary.whole, spans))),
+        _limits(summary.limits),
+        Table(
+            "Where the time goes",
+            ["mean", "share"],
+            list(_where(summary.whole, spans)),
+            ENGINES_NOTE.format(f"{spans.requests:,}") if spans else "",
+        ),
         Table("Times", ["mean", *PERCENTILES, "longest"], list(_times(summary.whole))),
         _groups("By class", summary.classes),
         _groups("By tenant", summary.tenants),
-        _groups("By stage", {_stage(number, run): part for number, part in summary.stages.items()}),
+        _groups(stages, {_stage(number, run): part for number, part in summary.stages.items()}),
     ]
     return [table for table in tables if table.rows]
 
 
 def comparison(verdicts: Sequence[Verdict], names: tuple[str, str]) -> Table:
-    """How B differs from A, figure by figure; a change is infinite where only one side was served at all."""
+    """How B differs from A, figure by figure; there is no relative change from nothing, nor from no time."""
     rows = []
     for verdict in verdicts:
         scale = _scale(verdict.name)
         sides = [_bare(value if math.isfinite(value) else None, scale) for value in (verdict.a, verdict.b)]
-        known = math.isfinite(verdict.a) and math.isfinite(verdict.b)
+        known = all(map(math.isfinite, (verdict.a, verdict.b, verdict.effect)))
         change = f"{100 * verdict.effect:+,.1f} %" if known else NOTHING
         interval = _span(verdict.low, verdict.high, lambda value: f"{100 * value:+,.1f}") if known else ""
         rows.append(Row(_label(verdict.name), [*sides, Cell(change, interval), Cell(verdict.said)]))
@@ -121,22 +151,26 @@ def _label(name: str) -> str:
     return f"{TIMES[f'{time}_s']} {of}"
 
 
-def probes(searched: Searched) -> Table:
-    """What a search for goodput tried, by rate."""
+def probes(searched: Searched, rates_of: str) -> Table:
+    """What a search for goodput tried, by rate; `rates_of` as the run has it."""
     rows = []
     for probe, rung in zip(searched.found.probes, searched.rungs, strict=True):
         goodput = probe.good / probe.attempted if probe.attempted else None
         cells = [
-            Cell(f"{probe.attempted:,}"),
-            _cell(Figure(goodput, probe.low, probe.high), share),
+            _if_any(rung.requests_per_s, count),
+            Cell(
+                f"{probe.attempted:,}",
+                f"worth {worth:,}" if (worth := probe.independent) < probe.attempted else "",
+            ),
+            Cell(NOTHING) if goodput is None else _cell(Figure(goodput, probe.low, probe.high), share),
             _if_any(rung.ttft_p90_s),
             _if_any(rung.tpot_p90_s),
             Cell(_text(rung.output_tokens_per_s, count)),
-            Cell(probe.said),
+            Cell(f"{probe.said}, {CUT_SHORT}" if probe.overloaded else probe.said),
         ]
         rows.append(Row(f"{probe.rate:.3g}/s", cells))
-    columns = ["sent", "goodput", "TTFT p90", "TPOT p90", "output tokens, per s", "keeps the SLO"]
-    return Table("Search for goodput", columns, rows)
+    columns = ["requests/s", "sent", "goodput", "TTFT p90", "TPOT p90", "output tokens/s", "keeps the SLO"]
+    return Table(f"Search for goodput, by {rates_of} begun per s", columns, rows)
 
 
 def course(happening: Course) -> Table:
@@ -160,9 +194,10 @@ def course(happening: Course) -> Table:
 
 
 def footnotes(tables: Sequence[Table]) -> list[str]:
-    """What the marks in these tables mean."""
+    """What the marks in these tables mean, and what must be known of their figures."""
     texts = [cell.text for table in tables for row in table.rows for cell in row.cells]
-    return [note for mark, note in FOOTNOTES.items() if any(text.endswith(mark) for text in texts)]
+    marks = [note for mark, note in FOOTNOTES.items() if any(text.endswith(mark) for text in texts)]
+    return marks + list(dict.fromkeys(table.note for table in tables if table.note))
 
 
 def _counts(part: Part) -> Iterator[Row]:
@@ -184,6 +219,17 @@ def _rates(part: Part) -> Iterator[Row]:
     for name, (label, scale) in RATES.items():
         if name in part.rates:
             yield Row(label, [_cell(part.rates[name], scale)])
+
+
+def _limits(found: Mapping[str, Limit]) -> Table:
+    """Whether the p99 is within each limit."""
+    rows = []
+    for name, limit in found.items():
+        worth = f"worth {limit.independent:,}" if limit.independent < limit.requests else ""
+        more = f": {limit.more:,} more requests" if limit.more else ""
+        cells = [Cell(f"{limit.requests:,}", worth), Cell(f"{limit.over:,}"), Cell(limit.said + more)]
+        rows.append(Row(f"{TIMES[name]} within {_text(limit.limit_s, seconds)}", cells))
+    return Table("Limits", ["requests", "over it", "is the p99 within it"], rows, LIMITS_NOTE)
 
 
 def _where(part: Part, spans: Spans | None) -> Iterator[Row]:
@@ -216,15 +262,17 @@ def _groups(title: str, parts: Mapping[str, Part]) -> Table:
         label: of for label, of in GROUPED.items() if any(of[0] in part.times for part in parts.values())
     }
     promised = any("goodput_share" in part.rates for part in parts.values())
-    columns = ["sent", "done", "refused", "failed", *(["goodput"] if promised else []), *shown]
+    columns = ["sent", "done", "refused", "failed", "left", *(["goodput"] if promised else []), *shown]
     rows = []
     for name, part in list(parts.items())[:ROWS_MAX] if len(parts) > 1 else []:
-        cells = [Cell(f"{number:,}") for number in (part.requests, part.completed, part.refused, part.failed)]
+        counts = (part.requests, part.completed, part.refused, part.failed, part.left)
+        cells = [Cell(f"{number:,}") for number in counts]
         if promised:
             cells.append(_bare(part.rates["goodput_share"].value, share))
         cells += [_grouped(part.times.get(time), percentile) for time, percentile in shown.values()]
         rows.append(Row(name, cells))
-    return Table(title, columns, rows)
+    waits_told = any("queue_s" in part.times for part in parts.values())
+    return Table(title, columns, rows, "" if waits_told else WAITS_NOTE)
 
 
 def _grouped(times: Times | None, percentile: str) -> Cell:
@@ -255,8 +303,8 @@ def _bare(value: float | None, scale: Callable[[float], Scale] = seconds) -> Cel
     return Cell(NEVER if value is None else _text(value, scale))
 
 
-def _if_any(value_s: float | None) -> Cell:
-    return Cell(NOTHING if value_s is None else _text(value_s, seconds))
+def _if_any(value: float | None, scale: Callable[[float], Scale] = seconds) -> Cell:
+    return Cell(NOTHING if value is None else _text(value, scale))
 
 
 def _text(value: float, scale: Callable[[float], Scale], *, with_unit: bool = True) -> str:

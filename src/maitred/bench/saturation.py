@@ -16,8 +16,10 @@ from statistics import linear_regression
 
 from msgspec import Struct
 
+from maitred.bench.load import Progress
 from maitred.bench.shot import Run
 
+BEAT_S = 1.0
 PERIOD_S = 6.0
 PERIODS_MIN = 5
 PERIODS_MAX = 50
@@ -73,6 +75,31 @@ class Saturation:
         if not self._periods or self._periods[-1].number < number:
             self._periods.append(_Period(number))
         return self._periods[-1]
+
+
+class Lookout:
+    """Watches a load by how it stands, for as long as it sends: `until_s` from its begin.
+
+    TTFTs are told when their requests are over: later than they came, which is good enough for a trend.
+    """
+
+    def __init__(self, until_s: float) -> None:
+        self.overloaded = False
+        self._until_s = until_s
+        self._state = Saturation()
+        self._told_at = 0.0
+
+    def look(self, progress: Progress) -> bool:
+        """Whether the server gets more than it can do. Once that was so, it stays so."""
+        at = progress.at
+        if not self.overloaded and self._told_at + BEAT_S <= at < self._until_s:
+            for over_at, ttft_s in progress.recent:
+                if self._told_at < over_at + BEAT_S <= at:  # a beat later, for workers are not heard at once
+                    self._state.first(over_at, ttft_s)
+            self._state.beat(at, progress.in_flight)
+            self._told_at = at
+            self.overloaded = self._state.saturated()
+        return self.overloaded
 
 
 def saturated_at(run: Run) -> float | None:

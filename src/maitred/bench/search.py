@@ -1,20 +1,20 @@
-"""The search for goodput: the highest rate of requests at which enough of them are within the SLO.
+"""The search for goodput: the highest rate at which enough requests are within the SLO.
 
 It doubles the rate until it does not hold, then halves the bracket until that is 10 % wide. A probe is a run
 at one rate, its verdict that of an exact binomial test, so that too few requests decide nothing. An undecided
 rate is probed again, and all that was sent there counts together. What is still undecided then steers the
-search by how it looks; at the end, the probes that are left go to the two ends of the bracket.
+search by how it looks; at the end, the probes that are left go to the two ends of the bracket. A probe that
+over-saturates the server needs no test: the longer it runs, the fewer of its requests are in time.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from maitred.bench.statistics import breaks, holds, needed, wilson
+from maitred.bench.statistics import judge, needed, wilson
 
 WIDTH = 1.1
 """The bracket is narrow enough when its upper end is at most so many times its lower end."""
@@ -27,10 +27,11 @@ Said = Literal["yes", "no", "unresolved"]
 
 
 class Probe(Struct, frozen=True):
-    """All that was sent at one rate (requests/s), in so many runs, and whether the attainment is kept there.
+    """All that was sent at one rate (`Run.rates_of` per second), in so many runs, and what that says.
 
-    `independent`: how many independent requests they are worth. `low` and `high`: Wilson's interval of the
-    share of good requests.
+    `said`: whether the attainment is kept. `independent`: how many independent requests they are worth.
+    `low` and `high`: Wilson's interval of the share of good requests. `overloaded`: a run was cut short, for
+    the server got more than it can do, and that alone says no.
     """
 
     rate: float
@@ -41,11 +42,13 @@ class Probe(Struct, frozen=True):
     low: float
     high: float
     said: Said
+    overloaded: bool = False
 
 
 class Found(Struct, frozen=True):
-    """What the search knows; rates in requests/s, None where no probe said so.
+    """What the search knows; rates are per second, None where no probe said so.
 
+    `attainment`: the share that must be good; `confidence` of each yes, and of each no.
     `holds`: the highest rate shown to keep the attainment; `fails`: the lowest shown not to.
     `resolved`: these two are within 10 % of each other. `knee`: from this rate on, more requests bring little
     more goodput, or less. `probes` in order of their rates.
@@ -56,6 +59,8 @@ class Found(Struct, frozen=True):
     resolved: bool
     knee: float | None
     probes: list[Probe]
+    attainment: float
+    confidence: float
 
 
 class Search:
@@ -89,18 +94,29 @@ class Search:
             return (low + high) / 2
         return next((end for end in (low, high) if self._probes[end].said == "unresolved"), None)
 
-    def told(self, rate: float, attempted: int, good: int, independent: int | None = None) -> Probe:
+    def told(
+        self,
+        rate: float,
+        attempted: int,
+        good: int,
+        independent: int | None = None,
+        *,
+        overloaded: bool = False,
+    ) -> Probe:
         """What a run at the rate asked for came to: requests attempted, not only completed, and the good.
 
         `independent`: how many they are worth, see `statistics.independent`; None: all of them.
+        `overloaded`: it was cut short, for in the long run no request would be in time.
         """
         runs, worth = 1, attempted if independent is None else independent
         if earlier := self._probes.get(rate):
             attempted, good = attempted + earlier.attempted, good + earlier.good
             runs, worth = earlier.runs + 1, earlier.independent + worth
+            overloaded = overloaded or earlier.overloaded
         misses = (attempted - good) * worth / attempted if attempted else 0.0
         low, high = wilson(worth - misses, worth)
-        probe = Probe(rate, runs, attempted, good, worth, low, high, self._says(worth, misses))
+        said: Said = "no" if overloaded else self._says(worth, misses)
+        probe = Probe(rate, runs, attempted, good, worth, low, high, said, overloaded)
         self._probes[rate] = probe
         self._left -= 1
         return probe
@@ -116,13 +132,13 @@ class Search:
             resolved=holding is not None and failing is not None and failing <= WIDTH * holding,
             knee=knee([(p.rate, p.rate * p.good / p.attempted) for p in probes if p.attempted]),
             probes=probes,
+            attainment=self._attainment,
+            confidence=self._confidence,
         )
 
     def _says(self, requests: int, misses: float) -> Said:
-        if holds(requests, math.ceil(misses), self._attainment, self._confidence):
-            return "yes"
-        over = breaks(requests, math.floor(misses), self._attainment, self._confidence)
-        return "no" if over else "unresolved"
+        keeps = judge(requests, misses, self._attainment, self._confidence)
+        return "unresolved" if keeps is None else "yes" if keeps else "no"
 
     def _bracket(self) -> tuple[float | None, float | None]:
         """The highest rate that holds, and the lowest that fails, as far as it looks."""

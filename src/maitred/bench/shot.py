@@ -37,7 +37,8 @@ class Shot(Struct, gc=False):
     `reads_at` holds the instants of such reads where it is asked for, else nothing.
     `tokens`: of the answer, by the server's usage, else by events counted (`counted`). `cached_tokens`,
     `queue_s`, `prefill_s`: where the server tells. `connect_s`: how long it waited for a new connection.
-    `why`: the outcome or error in a word or two, "" where it completed.
+    `why`: the outcome or error in a word or two, "" where it completed. Of a stage that warms up
+    (`warm_up`) it is in no figure.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Shot(Struct, gc=False):
     turn: int = 0
     connect_s: float = 0.0
     prefill_s: float | None = None
+    warm_up: bool = False
 
     @property
     def lag_s(self) -> float:
@@ -125,9 +127,11 @@ class Run(Struct):
     """One run: its shots in the order of their ends, and what the client says of itself.
 
     `target`: the URL; `workload`: its name; `slo_*`: limits in seconds, None promises nothing. `began_unix`
-    is wall time in seconds, for people. `ended_early`: by Ctrl-C. `rates`: requests/s wanted, by stage;
-    `warm_up`: stages that figures leave out. `workers_lost`: of the workers, those that died with what they
-    had seen.
+    is wall time in seconds, for people. `ended_early`: by Ctrl-C; `overloaded`: by a search, for the server
+    got more than it can do. `workers_lost`: of the workers, those that died with what they had seen.
+
+    `rates`: what was begun per second, by number of the common stages; `rates_of` says of what. Classes that
+    are `apart` have arrivals of their own, or a trace, so that these stages are not theirs.
     """
 
     target: str
@@ -139,11 +143,13 @@ class Run(Struct):
     slo_ttft_s: float | None = None
     slo_tpot_s: float | None = None
     rates: dict[int, float] = {}
-    warm_up: tuple[int, ...] = ()
+    rates_of: str = "requests"
+    apart: tuple[str, ...] = ()
     workers: int = 1
     workers_lost: int = 0
     began_unix: float = 0.0
     ended_early: bool = False
+    overloaded: bool = False
     version: str = ""
 
     @property
@@ -157,4 +163,4 @@ class Run(Struct):
 
     def measured(self) -> list[Shot]:
         """The shots that figures are made of: not those of stages that warm up, nor what the end cut off."""
-        return [shot for shot in self.shots if shot.stage not in self.warm_up and shot.why != UNFINISHED]
+        return [shot for shot in self.shots if not shot.warm_up and shot.why != UNFINISHED]

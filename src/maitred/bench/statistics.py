@@ -152,6 +152,16 @@ def needed(misses: int, q: float, confidence: float = 0.99) -> int:
     return most
 
 
+def judge(worth: int, misses: float, q: float, confidence: float = 0.99) -> bool | None:
+    """Whether the quantile is within the limit: True, False, or None where this cannot be told.
+
+    `worth` independent requests, of which `misses` are over it: part of one, where requests hang together.
+    """
+    if holds(worth, math.ceil(misses), q, confidence):
+        return True
+    return False if breaks(worth, math.floor(misses), q, confidence) else None
+
+
 def holds(n: int, misses: int, q: float, confidence: float = 0.99) -> bool:
     """Whether `n` requests, `misses` of them over the limit, show that the quantile is within it."""
     return binomial(misses, n, 1 - q) <= 1 - confidence

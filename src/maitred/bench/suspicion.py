@@ -11,8 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from maitred.bench.figures import PERCENTILES
 from maitred.bench.saturation import saturated_at
 from maitred.bench.shot import UNFINISHED, Ending, Run, Shot
+from maitred.bench.statistics import quantile
+from maitred.core.outcome import FailureKind
+from maitred.sim.measure import samples_min
 from maitred.sim.rows import seconds
 
 CPU_SHARE_MAX = 0.9
@@ -23,8 +27,6 @@ LAG_S_MAX = 0.005
 """Less than this is a timer's, and nobody's fault."""
 STALL_S_MAX = 0.1
 BUFFERED_BYTES_MAX = 1024 * 1024
-SAMPLES_MIN = {"p50": 6, "p90": 36, "p95": 72, "p99": 368}
-"""How many requests a percentile needs for an upper bound at 95 %."""
 
 
 class Doubt(Struct, frozen=True):
@@ -51,7 +53,7 @@ def verdict(found: Sequence[Doubt]) -> str:
 
 def _of_client(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
     own = run.own
-    waits_s = _waits_s(shots)
+    waits_s = sorted(_waits_s(shots))
     lags_s = sorted(shot.lag_s for shot in shots)
     for name, q in (("p50", 0.5), ("p99", 0.99)):
         lag_s = _at(lags_s, q)
@@ -66,10 +68,10 @@ def _of_client(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
         yield f"{own.buffered_bytes / 1e6:.1f} MB of requests waited in the client's own buffers"
     if run.workers_lost:
         yield f"{run.workers_lost} of {run.workers} workers died, and what they sent is in no figure"
-    if own.connect_failures:
+    if local := _of_local_limit(run):
         yield (
-            f"{own.connect_failures:,} of {own.connects + own.connect_failures:,} connections could not be "
-            "opened; see open files and ports (ulimit -n), and the server's backlog"
+            f"{local:,} of {own.connects + own.connect_failures:,} connections could not be opened, for this "
+            "machine has too few open files or ports (ulimit -n)"
         )
 
 
@@ -77,11 +79,15 @@ def _of_measurement(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
     completed = [shot for shot in shots if shot.ending is Ending.COMPLETED]
     if not completed:
         yield "no request was completed; there is nothing to measure"
-    elif len(completed) < SAMPLES_MIN["p99"]:
-        lacking = [name for name, needed in SAMPLES_MIN.items() if len(completed) < needed]
+    elif unbounded := list(_unbounded(_waits_s(shots))):
         yield (
-            f"{len(completed):,} requests were completed; no upper bound for "
-            f"{', '.join(f'the {name} (from {SAMPLES_MIN[name]} on)' for name in lacking)}"
+            f"{len(completed):,} requests were completed, too few independent ones for an upper bound of "
+            f"{', '.join(unbounded)}"
+        )
+    if remote := run.own.connect_failures - _of_local_limit(run):
+        yield (
+            f"{remote:,} of {run.own.connects + run.own.connect_failures:,} connections could not be opened: "
+            "the server, or what is before it, refused or did not answer"
         )
     if (at := saturated_at(run)) is not None:
         yield (
@@ -94,18 +100,34 @@ def _of_measurement(run: Run, shots: Sequence[Shot]) -> Iterator[str]:
             f"{counted:,} answers came without usage: their tokens are events counted, and TPOT is too long "
             "where one event holds several"
         )
-    if run.ended_early:
+    if run.ended_early or run.overloaded:
         cut = sum(shot.why == UNFINISHED for shot in run.shots)
-        yield f"the run was ended early; what was under way then ({cut:,}) is in no figure"
+        how = "cut short, for the server got more than it can do" if run.overloaded else "ended early"
+        yield f"the run was {how}; what was under way then ({cut:,}) is in no figure"
+
+
+def _of_local_limit(run: Run) -> int:
+    """How many requests found no open file or port on this machine."""
+    return sum(shot.why == FailureKind.LOCAL_LIMIT.label for shot in run.shots)
+
+
+def _unbounded(in_order: Sequence[float]) -> Iterator[str]:
+    """The percentiles without an upper bound, and how many independent requests each needs."""
+    known = sorted(in_order)
+    for name, q in PERCENTILES.items():
+        found = quantile(known, q, in_order=in_order)
+        if found.high is None:
+            worth = found.independent
+            yield f"the {name} ({samples_min(q)}{f'; these are worth {worth}' if worth < len(known) else ''})"
 
 
 def _waits_s(shots: Sequence[Shot]) -> list[float]:
-    """Times to the first token, or to the whole answer where nothing is streamed, in order."""
-    return sorted(
+    """Times to the first token, or to the whole answer where nothing is streamed, in order of the ends."""
+    return [
         shot.e2e_s if (ttft_s := shot.ttft_s) is None else ttft_s
         for shot in shots
         if shot.ending is Ending.COMPLETED
-    )
+    ]
 
 
 def _at(values: Sequence[float], q: float) -> float:

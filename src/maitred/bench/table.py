@@ -13,7 +13,7 @@ from rich.text import Text
 from maitred.bench.report import Report
 from maitred.bench.rows import Cell, Table, footnotes
 
-WIDTH = 110
+WIDTH = 124
 
 
 def show(report: Report, out: TextIO) -> None:

@@ -36,7 +36,7 @@ def quick(rate: float, duration_s: float, prompt_tokens: int, output_tokens: int
 
 def first_rate(spec: Spec) -> float:
     """The rate a search begins with; ConfigError where the workload has no common rate to change."""
-    own = [kind.name for kind in spec.file.traffic if not isinstance(kind, Generated) or kind.arrivals]
+    own = apart(spec)
     if own or spec.file.arrivals is None:
         raise ConfigError([f"a search changes the common rate, and {', '.join(own)} has arrivals of its own"])
     stage = spec.file.arrivals.stages[0]
@@ -64,18 +64,26 @@ def duration_s(spec: Spec) -> float:
             all_arrivals.append(kind.arrivals)
         elif rows := spec.traces[kind.name].rows:
             lasts_s.append(rows[-1].at_s / kind.trace.speed)
-    lasts_s += [
-        arrivals.begin_s + sum(stage.duration_s for stage in arrivals.stages)
-        for arrivals in all_arrivals
-        if arrivals
-    ]
+    lasts_s += [_lasts_s(arrivals) for arrivals in all_arrivals if arrivals]
     return max(lasts_s)
 
 
-def warm_up(spec: Spec) -> tuple[int, ...]:
-    """The numbers of the stages that figures leave out."""
-    stages = spec.file.arrivals.stages if spec.file.arrivals else ()
-    return tuple(number for number, stage in enumerate(stages) if stage.warm_up)
+def _lasts_s(arrivals: Arrivals) -> float:
+    pauses_s = arrivals.between.pause_s * (len(arrivals.stages) - 1)
+    return arrivals.begin_s + pauses_s + sum(stage.duration_s for stage in arrivals.stages)
+
+
+def apart(spec: Spec) -> tuple[str, ...]:
+    """The classes with arrivals of their own, or a trace: the common stages are not theirs."""
+    return tuple(kind.name for kind in spec.file.traffic if not isinstance(kind, Generated) or kind.arrivals)
+
+
+def rates_of(spec: Spec) -> str:
+    """What the rates of the common stages are of: a conversation is begun once, and is many requests."""
+    common = [kind for kind in spec.file.traffic if isinstance(kind, Generated) and not kind.arrivals]
+    talks = {isinstance(kind.prompts, Conversations) for kind in common}
+    names = {False: "requests", True: "conversations"}
+    return " and ".join(names[talk] for talk in sorted(talks)) or names[False]
 
 
 def tokens(spec: Spec) -> float:

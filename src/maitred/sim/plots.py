@@ -78,9 +78,16 @@ def over_time(name: str, title: str, y_title: str, lines: Lines) -> str:
     return _draw(pygal.XY, name, lines, {"title": title, "show_dots": False, **axes})
 
 
-def by_rate(name: str, title: str, y_title: str, lines: Lines, published: Lines | None = None) -> str:
-    """A quantity over the rate at which requests are sent; `published` lines are grey and dashed."""
-    axes = {"x_title": "requests sent (per s)", "y_title": y_title, "include_x_axis": True}
+def by_rate(
+    name: str,
+    title: str,
+    y_title: str,
+    lines: Lines,
+    published: Lines | None = None,
+    rates_of: str = "requests",
+) -> str:
+    """A quantity over the rate at which these are begun; `published` lines are grey and dashed."""
+    axes = {"x_title": f"{rates_of} sent (per s)", "y_title": y_title, "include_x_axis": True}
     return _draw(pygal.XY, name, lines, {"title": title, "dots_size": 4, **axes}, published)
 
 
