@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections import deque
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -14,7 +17,7 @@ from maitred.app import bench
 from maitred.app.bench import Plan
 from maitred.bench import trial, workers
 from maitred.bench.load import Progress
-from maitred.bench.shot import Own, Run
+from maitred.bench.shot import Own, Run, Shot
 from maitred.bench.targets import Facts, Target
 from maitred.config.tree import Slo
 from tests.bench.finished import answered, run
@@ -24,6 +27,10 @@ NOBODY = "http://127.0.0.1:1"
 PLAN = Plan(Target(NOBODY, model="m"), "quick", trial.quick(5.0, 20.0, 100, 10), (), Slo(0.5, None))
 
 Made = Callable[[workers.Task], Run]
+
+
+class Held(list[Shot]):
+    """Shots of which it can be seen whether anybody keeps them."""
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def test_a_search_finds_the_rate_and_tells_of_its_run(tasks: list[workers.Task])
     assert found.resolved
     assert found.holds < 12 <= found.fails
     assert list(made.run.rates.values()) == [found.holds]
-    assert made.run.warm_up == (0,)
+    assert made.run.rates_of == "requests"
     assert [rung.rate for rung in made.goodput.rungs] == [probe.rate for probe in found.probes]
     assert len(tasks) == len(out.getvalue().splitlines()) <= 15
     assert out.getvalue().startswith("5/s: 200 of 200 were good: yes\n")
@@ -116,6 +123,67 @@ def test_a_search_is_ended_by_ctrl_c(tasks: list[workers.Task], monkeypatch: pyt
     assert made.ended_early
     assert made.goodput is not None
     assert [probe.rate for probe in made.goodput.found.probes] == [5.0, 10.0]
+
+
+def test_a_hopeless_probe_is_cut_short_and_the_search_goes_on(
+    tasks: list[workers.Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(task: workers.Task, _workers: int, watch: Callable[[Progress], bool]) -> Run:
+        tasks.append(task)
+        [rate] = task.options.rates.values()
+        recent: deque[tuple[float, float]] = deque()
+        for second in range(1, 100):
+            recent.append((float(second), 2.0 + second if rate >= 12 else 0.2))
+            if watch(Progress(at=float(second), in_flight=10 * second, recent=recent)):
+                return run([], rates=task.options.rates, slo_ttft_s=0.5, ended_early=True)
+        return finished(task)
+
+    monkeypatch.setattr(workers, "run", load)
+    out = StringIO()
+    made = bench.search(PLAN, FACTS, out, 60.0)
+    assert made.goodput is not None
+    found = made.goodput.found
+    assert not made.ended_early
+    assert found.resolved
+    assert {probe.rate for probe in found.probes if probe.overloaded} == {
+        probe.rate for probe in found.probes if probe.rate >= 12
+    }
+    assert "20/s: 0 of 0 were good: no, cut short" in out.getvalue()
+    assert made.run.rates == {1: found.holds}
+
+
+def test_a_run_by_itself_is_not_cut_short(tasks: list[workers.Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(task: workers.Task, _workers: int, watch: Callable[[Progress], bool]) -> Run:
+        recent: deque[tuple[float, float]] = deque()
+        for second in range(1, 100):
+            recent.append((float(second), 2.0 + second))
+            assert not watch(Progress(at=float(second), in_flight=10 * second, recent=recent))
+        return finished(task)
+
+    monkeypatch.setattr(workers, "run", load)
+    long = structs.replace(PLAN, spec=trial.quick(5.0, 200.0, 100, 10))
+    assert not bench.measure(long, FACTS, StringIO()).run.overloaded
+
+
+def test_of_a_search_only_the_best_run_and_the_last_are_kept(
+    tasks: list[workers.Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[weakref.ref[Held]] = []
+    most = 0
+
+    def load(task: workers.Task, *_: object) -> Run:
+        nonlocal most
+        gc.collect()
+        most = max(most, sum(ref() is not None for ref in alive))
+        made = finished(task)
+        made.shots = Held(made.shots)
+        alive.append(weakref.ref(made.shots))
+        return made
+
+    monkeypatch.setattr(workers, "run", load)
+    bench.search(PLAN, FACTS, StringIO(), 20.0)
+    assert len(alive) > 4
+    assert most <= 2
 
 
 def test_a_client_in_the_way_at_any_rate_is_told_first(

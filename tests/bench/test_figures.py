@@ -150,11 +150,29 @@ def test_reasons_are_counted_the_most_frequent_first() -> None:
 
 
 def test_warm_up_and_what_the_end_cut_off_are_in_no_figure() -> None:
-    shots = [answered(stage=0), answered(stage=1), lost(stage=1, ending=Ending.LEFT, why=UNFINISHED)]
-    summary = summarize(run(shots, warm_up=(0,)))
+    shots = [answered(warm_up=True), answered(stage=1), lost(stage=1, ending=Ending.LEFT, why=UNFINISHED)]
+    summary = summarize(run(shots))
     assert summary.whole.requests == 1
     assert list(summary.stages) == [1]
     assert summary.unfinished == 1
+
+
+def test_stages_are_numbered_by_whoever_has_them() -> None:
+    """A trace is stage 0 all along, be the common stage 0 a warm-up or not."""
+    shots = [answered(warm_up=True), answered(stage=1), answered(kind="trace"), answered(kind="trace")]
+    summary = summarize(run(shots, apart=("trace",)))
+    assert {kind: part.requests for kind, part in summary.classes.items()} == {"chat": 1, "trace": 2}
+    assert {stage: part.requests for stage, part in summary.stages.items()} == {1: 1}
+
+
+def test_a_percentile_tells_how_many_requests_it_rests_on() -> None:
+    together = [answered(float(n), ttft_s=0.1 + n // 20 * 0.01) for n in range(400)]
+    found = times(together, "ttft_s").percentiles["p50"]
+    assert found.independent is not None
+    assert found.independent < 100
+    assert (
+        times([answered(ttft_s=n / 100) for n in mixed(400)], "ttft_s").percentiles["p50"].independent is None
+    )
 
 
 def test_classes_tenants_and_stages_make_the_whole() -> None:

@@ -152,6 +152,14 @@ async def test_connections_are_used_again() -> None:
     assert (run.own.connects, run.own.connect_failures) == (1, 0)
 
 
+@in_virtual_time()
+async def test_a_warm_up_is_marked_request_by_request() -> None:
+    async with serving(steady) as place:
+        run = await place.run(Listed(arrival(1, warm_up=True), arrival(2, 1.0)))
+    assert [shot.warm_up for shot in run.shots] == [True, False]
+    assert [shot.number for shot in run.measured()] == [2]
+
+
 # -- what is written down -----------------------------------------------------------------------------
 
 
@@ -355,6 +363,16 @@ async def test_nobody_listens() -> None:
         run = await place.run(Listed(arrival(1), arrival(2, 1.0)))
     assert [(shot.ending, shot.why) for shot in run.shots] == [(Ending.FAILED, "connect")] * 2
     assert (run.own.connects, run.own.connect_failures) == (0, 2)
+
+
+@in_virtual_time()
+async def test_waiting_for_a_connection_that_never_comes_is_not_the_clients_lag() -> None:
+    async with serving(steady) as place:
+        place.network.hang(*place.address)
+        (shot,) = (await place.run(Listed(arrival()), connect_s=5.0)).shots
+    assert (shot.ending, shot.over_at) == (Ending.FAILED, about(5.0))
+    assert shot.connect_s == about(5.0)
+    assert shot.lag_s == about(0.0)
 
 
 @in_virtual_time()

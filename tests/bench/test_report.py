@@ -14,6 +14,7 @@ import pytest
 
 from maitred.bench import drawings, verdict
 from maitred.bench.during import Happening, course
+from maitred.bench.figures import part
 from maitred.bench.probes import Searched, lines, rung
 from maitred.bench.report import (
     Document,
@@ -57,7 +58,8 @@ def searched() -> Searched:
         seeking.told(rate, 200, good)
     found = seeking.found()
     whole = document(busy_day()).figures.whole
-    return Searched(found, [rung(probe.rate, whole) for probe in found.probes], ended_early=False)
+    rungs = [rung(probe.rate, busy_day(), whole) for probe in found.probes]
+    return Searched(found, rungs, ended_early=False)
 
 
 class Tags(HTMLParser):
@@ -96,15 +98,19 @@ def test_a_client_that_was_in_the_way_is_told_before_any_figure() -> None:
 def test_groups_are_told_apart_where_there_are_several() -> None:
     shots = [*(answered(float(n)) for n in range(5)), lost(kind="agent"), lost(kind="agent")]
     shots += [lost(ending=Ending.REFUSED, why="queue_full", kind="agent"), answered(kind="agent")]
+    shots.append(lost(ending=Ending.LEFT, why="patience", kind="agent"))
     report = of_run(document(run(shots)))
     titles = [table.title for table in report.tables]
     assert "By tenant" not in titles
     [classes] = [table for table in report.tables if table.title == "By class"]
-    assert classes.columns[:4] == ["sent", "done", "refused", "failed"]
-    assert [(row.label, *(cell.text for cell in row.cells[:4])) for row in classes.rows] == [
-        ("agent", "4", "1", "1", "2"),
-        ("chat", "5", "5", "0", "0"),
+    assert classes.columns[:5] == ["sent", "done", "refused", "failed", "left"]
+    assert [(row.label, *(cell.text for cell in row.cells[:5])) for row in classes.rows] == [
+        ("agent", "5", "1", "1", "2", "1"),
+        ("chat", "5", "5", "0", "0", "0"),
     ]
+    assert "queue p90" not in classes.columns
+    assert "the server tells it of no single request" in printed(report)
+    assert "no single request" not in printed(of_run(document(busy_day())))  # which tells
 
 
 def test_requests_under_way_are_counted_at_the_end_of_each_step() -> None:
@@ -210,8 +216,8 @@ def test_a_file_that_is_no_run_is_one_line(tmp_path: Path, content: bytes | None
 
 def test_another_format_is_told(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    path.write_bytes(to_json(document(busy_day())).replace(b'"format":1', b'"format":9', 1))
-    with pytest.raises(ReportError, match="has format 9; this program reads 1"):
+    path.write_bytes(to_json(document(busy_day())).replace(b'"format":2', b'"format":9', 1))
+    with pytest.raises(ReportError, match="has format 9; this program reads 2"):
         read(path)
 
 
@@ -287,7 +293,9 @@ def test_what_a_command_broke_stands_first() -> None:
 
 def test_a_search_tells_what_was_found_and_every_rate() -> None:
     text = printed(of_run(document(busy_day(), goodput=searched())))
-    assert "4 requests/s keep the SLO, 8/s do not; where between them it turns is unresolved." in text
+    assert (
+        "4 requests/s keep the SLO, 8 requests/s do not; where between them it turns is unresolved." in text
+    )
     rows = [line.split() for line in text.splitlines() if line.startswith("  ") and "/s " in line]
     assert [(row[0], row[-1]) for row in rows[:3]] == [("2/s", "yes"), ("4/s", "yes"), ("8/s", "no")]
 
@@ -298,15 +306,80 @@ def test_a_search_tells_what_was_found_and_every_rate() -> None:
         ([], "unresolved; no probe had enough requests"),
         ([(1.0, 200, 200)], "1 requests/s keep the SLO; no rate was shown to break it"),
         ([(1.0, 200, 0)], "1 requests/s do not keep the SLO, and no lower rate was shown to"),
-        ([(1.0, 200, 200), (1.05, 200, 0)], "1 requests/s keep the SLO, 1.05/s do not."),
+        ([(1.0, 200, 200), (1.05, 200, 0)], "1 requests/s keep the SLO, 1.05 requests/s do not."),
     ],
 )
 def test_the_words_of_a_search(told: list[tuple[float, int, int]], words: str) -> None:
     seeking = Search(1.0)
     for rate, attempted, good in told:
         seeking.told(rate, attempted, good)
-    [line] = lines(seeking.found())
+    found = seeking.found()
+    rungs = [rung(probe.rate, run([]), part([], run([]))) for probe in found.probes]
+    line, how = lines(Searched(found, rungs, ended_early=False), "requests")
     assert words in line
+    assert "binomial test at 95 % shows that at least 95 % of all requests sent" in how
+
+
+def test_a_rate_of_conversations_is_told_in_requests_too() -> None:
+    """Three turns each, so that two conversations a second are six requests."""
+    talks = [answered(float(n), conversation=n // 3 + 1, turn=n % 3 + 1) for n in range(300)]
+    made = run(talks, slo_ttft_s=1.0, rates={1: 2.0}, rates_of="conversations")
+    seeking = Search(2.0)
+    seeking.told(2.0, 300, 300)
+    whole = document(made).figures.whole
+    goodput = Searched(seeking.found(), [rung(2.0, made, whole)], ended_early=False)
+    text = printed(of_run(document(made, goodput=goodput)))
+    assert "2 conversations/s (6 requests/s) keep the SLO" in text
+    assert "\n2 conversations/s, " in text
+    assert "Search for goodput, by conversations begun per s" in text
+    [row] = [line.split() for line in text.splitlines() if line.startswith("  2/s ")]
+    assert row[1:3] == ["6", "300"]
+
+
+def test_a_probe_that_was_cut_short_is_marked() -> None:
+    seeking = Search(2.0)
+    seeking.told(2.0, 200, 200, independent=80)
+    seeking.told(4.0, 0, 0, overloaded=True)
+    figures = document(run([])).figures.whole
+    rungs = [rung(2.0, run([]), figures), rung(4.0, run([]), figures)]
+    text = printed(of_run(document(run([]), goodput=Searched(seeking.found(), rungs, ended_early=False))))
+    [worth, cut] = [line for line in text.splitlines() if "worth 80" in line or line.startswith("  4/s ")]
+    assert "worth 80" in worth
+    assert cut.split() == ["4/s", "–", "0", "–", "–", "–", "0", "no,", "cut", "short"]
+    assert "cut short: requests under way and TTFT rose on" in text
+
+
+def test_each_limit_is_answered() -> None:
+    def told(*shots: Shot) -> list[list[str]]:
+        report = of_run(document(run(shots, slo_ttft_s=1.0, slo_tpot_s=0.05)))
+        [table] = [table for table in report.tables if table.title == "Limits"]
+        return [[row.label, *(cell.text for cell in row.cells)] for row in table.rows]
+
+    fast = [answered(float(n)) for n in range(459)]
+    assert told(*fast) == [
+        ["TTFT within 1.00 s", "459", "0", "yes"],
+        ["TPOT within 50.0 ms", "459", "0", "yes"],
+    ]
+    assert told(*fast[:100])[0][-1] == "cannot tell yet: 359 more requests"
+    assert "were none of them over" in printed(of_run(document(run(fast, slo_ttft_s=1.0))))
+    assert "Limits" not in printed(of_run(document(run(fast))))
+
+
+def test_the_means_of_engines_say_whose_they_are() -> None:
+    made = run([answered(float(n)) for n in range(10)])
+    note = (
+        "over all 1,234 requests that ended there meanwhile: those of the warm-up and of other clients, too"
+    )
+    assert note in " ".join(printed(of_run(document(made, Spans(1234, 0.1, 0.3, 0.5)))).split())
+    assert "other clients" not in printed(of_run(document(made)))
+
+
+def test_from_nothing_there_is_no_relative_change() -> None:
+    a, b = ([answered(float(n), ttft_s=ttft_s) for n in range(100)] for ttft_s in (2.0, 0.2))
+    text = printed(sides([run(a, slo_ttft_s=1.0)], [run(b, slo_ttft_s=1.0)]))
+    [goodput] = [line.split() for line in text.splitlines() if line.startswith("  goodput, of all sent")]
+    assert goodput[-2:] == ["–", "better"]
+    assert "inf" not in text
 
 
 def test_two_sides_are_compared_figure_by_figure() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from statistics import median
 
 import pytest
 
-from maitred.bench.saturation import PERIOD_S, Saturation, saturated_at
+from maitred.bench.load import Progress
+from maitred.bench.saturation import PERIOD_S, Lookout, Saturation, saturated_at
+from maitred.bench.shot import Run
 from tests.bench.finished import answered, run
 from tests.bench.queues import queued
 
@@ -76,3 +79,36 @@ def test_only_the_time_of_sending_counts() -> None:
     longer = [answered(number / 8, ttft_s=1 + number * 7 / 8) for number in range(400)]
     assert saturated_at(run(longer)) == pytest.approx(5 * PERIOD_S, abs=PERIOD_S)
     assert saturated_at(run([])) is None
+
+
+def seen_live(of: Run, until_s: float) -> float | None:
+    """When a lookout first sees it that is shown the run four times a second, as a load shows itself."""
+    lookout, sent = Lookout(until_s), sorted(shot.sent_at for shot in of.shots)
+    over: deque[tuple[float, float]] = deque(maxlen=4096)
+    shots = iter(of.shots)
+    shot = next(shots, None)
+    for quarter in range(1, int(4 * of.duration_s) + 8):
+        now = quarter / 4
+        while shot is not None and shot.over_at <= now:
+            over.append((shot.over_at, shot.ttft_s or 0.0))
+            shot = next(shots, None)
+        in_flight = sum(at <= now for at in sent) - sum(one.over_at <= now for one in of.shots)
+        at = over[-1][0] if over else 0.0
+        if lookout.look(Progress(at=at, in_flight=in_flight, recent=over)):
+            assert lookout.look(Progress()), "once seen, it stays so"
+            return now
+    return None
+
+
+@pytest.mark.parametrize(("load", "sees"), [(0.7, False), (2.0, True)])
+def test_a_load_is_watched_while_it_runs(load: float, sees: bool) -> None:
+    requests = int(SPAN_S * load * PLACES / SERVICE_S)
+    for seed in range(3):
+        found = seen_live(queued(seed, requests, load, PLACES, SERVICE_S), SPAN_S)
+        assert (found is not None) is sees
+        assert found is None or found < 90
+
+
+def test_what_rises_after_the_last_was_sent_is_not_cut_short() -> None:
+    requests = int(SPAN_S * 2 * PLACES / SERVICE_S)
+    assert seen_live(queued(1, requests, 2.0, PLACES, SERVICE_S), until_s=25.0) is None

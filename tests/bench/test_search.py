@@ -83,6 +83,18 @@ def test_requests_that_hang_together_decide_less() -> None:
     assert search.told(8, 1000, 900).said == "no"
 
 
+def test_a_probe_that_over_saturates_says_no_whatever_it_saw() -> None:
+    search = Search(4)
+    assert search.told(4, 58, 58).said == "unresolved"
+    probe = search.told(4, 1000, 1000, overloaded=True)
+    assert (probe.said, probe.overloaded, probe.attempted) == ("no", True, 1058)
+    assert search.next_rate() == 2
+    found = search.found()
+    assert (found.holds, found.fails) == (None, 4)
+    assert (found.attainment, found.confidence) == (0.95, 0.95)
+    assert search.told(2, 0, 0, overloaded=True).said == "no"
+
+
 def test_what_stays_undecided_steers_by_its_looks_and_is_not_claimed() -> None:
     search = Search(4)
     for _ in range(2):

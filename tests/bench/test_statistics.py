@@ -16,6 +16,7 @@ from maitred.bench.statistics import (
     breaks,
     holds,
     independent,
+    judge,
     mean,
     needed,
     quantile,
@@ -204,6 +205,14 @@ def test_so_many_requests_show_that_a_quantile_is_within(q: float, counts: tuple
     assert holds(counts[1], 1, q)
     assert not holds(counts[1] - 1, 1, q)
     assert needed(0, 0.95, confidence=0.95) == 59
+
+
+def test_a_limit_is_kept_broken_or_cannot_be_told() -> None:
+    assert judge(459, 0, 0.99) is True
+    assert judge(458, 0, 0.99) is None
+    assert judge(459, 0.1, 0.99) is None  # part of a miss is one
+    assert judge(500, 13, 0.99) is False
+    assert judge(500, 12.9, 0.99) is (False if breaks(500, 12, 0.99) else None)
 
 
 @pytest.mark.parametrize("n", [50, 300, 1000])

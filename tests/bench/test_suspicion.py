@@ -29,7 +29,6 @@ def test_a_run_in_order_is_not_doubted() -> None:
         (Own(cpu_share_max=0.95), "95 % of its core"),
         (Own(stall_s=0.3), "stood still for 300 ms"),
         (Own(buffered_bytes=2 * BUFFERED_BYTES_MAX), "2.1 MB"),
-        (Own(connects=8, connect_failures=2), "2 of 10 connections"),
     ],
 )
 def test_what_the_client_suffered_is_told_first(own: Own, words: str) -> None:
@@ -90,11 +89,32 @@ def test_where_nothing_is_streamed_lateness_is_held_against_the_whole() -> None:
     assert doubts(run(shots)) == []
 
 
+def test_only_what_this_machine_lacks_is_the_clients_fault() -> None:
+    """A server that refuses connections is no bottleneck of the client's."""
+    own = Own(connects=365, connect_failures=3)
+    shots = [*enough(), lost(why="connect"), lost(why="connect")]
+    local, remote = doubts(run([*shots, lost(why="local_limit")], own=own))
+    assert (local.own, remote.own) == (True, False)
+    assert local.text.startswith("1 of 368 connections could not be opened, for this machine has too few")
+    assert remote.text.startswith("2 of 368 connections could not be opened: the server")
+    [refused] = doubts(run([*shots, lost(why="connect")], own=own))
+    assert not refused.own
+    assert verdict([refused]) == ""
+
+
 def test_too_few_requests() -> None:
     [few] = texts(run(enough(40)))
-    assert few == "40 requests were completed; no upper bound for the p95 (from 72 on), the p99 (from 368 on)"
+    assert few.startswith("40 requests were completed, too few independent ones for an upper bound of ")
+    assert few.endswith(" of the p95 (72), the p99 (368)")
     [none] = texts(run([lost()]))
     assert none.startswith("no request was completed")
+
+
+def test_requests_that_hang_together_may_be_too_few() -> None:
+    shots = [answered(float(n), ttft_s=0.1 + n // 40 * 0.01) for n in range(400)]
+    [few] = texts(run(shots))
+    assert "the p90 (36; these are worth " in few
+    assert "the p50" not in few
 
 
 def test_counted_tokens_and_an_early_end_are_told() -> None:
@@ -102,3 +122,5 @@ def test_counted_tokens_and_an_early_end_are_told() -> None:
     counted, early = texts(run(shots, ended_early=True))
     assert counted.startswith("368 answers came without usage")
     assert early == "the run was ended early; what was under way then (1) is in no figure"
+    [*_, cut] = texts(run(shots, overloaded=True))
+    assert cut.startswith("the run was cut short, for the server got more than it can do; ")

@@ -52,11 +52,12 @@ def test_the_trial_has_chat_documents_and_conversations_at_rising_load() -> None
     rates = list(spec.rates().values())
     assert len(rates) > 2
     assert rates == sorted(set(rates))
-    assert trial.warm_up(spec) == (0,)
     assert trial.duration_s(spec) == 130.0
+    assert trial.rates_of(spec) == "requests and conversations"
     arrivals = list(spec.workload(Random(1)).begin(0.0))
     assert len(arrivals) == 460
     assert len([arrival for arrival in arrivals if arrival.conversation]) == pytest.approx(115, abs=2)
+    assert {arrival.stage for arrival in arrivals if arrival.warm_up} == {0}
 
 
 def test_the_quick_form_is_one_class_at_one_rate() -> None:
@@ -77,7 +78,7 @@ def test_a_probe_keeps_the_mix_at_another_rate_after_a_warm_up(spec: Spec) -> No
     assert len([a for a in arrivals if a.stage == 1]) == 160
     assert len([a for a in arrivals if a.conversation]) == 48
     assert max(a.at for a in arrivals) < 24.0
-    assert trial.warm_up(probe) == (0,)
+    assert {a.stage for a in arrivals if a.warm_up} == {0}
     assert probe.rates() == {1: 8.0}
     assert probe.file.arrivals is not None
     assert probe.file.arrivals.pattern == Gamma(3.0)
@@ -91,6 +92,25 @@ def test_the_slowest_probe_warms_up_with_one_request(spec: Spec) -> None:
 def test_without_a_common_rate_there_is_nothing_to_search(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="a search changes"):
         trial.first_rate(loaded(tmp_path, text))
+
+
+def test_a_rate_is_of_what_is_begun(tmp_path: Path) -> None:
+    """Classes with arrivals of their own have no part in the common rate."""
+    talk = "{name: talk, model: m, prompts: {turns: 3, own: 20}, output: 20}"
+    once = "arrivals: {stages: [{rate: 1/s, duration: 5s}]}"
+    own = "{name: own, model: m, prompts: {tokens: 9}, output: 9, " + once + "}"
+    text = "version: 1\ntraffic: [%s]\narrivals: {stages: [{rate: 2/s, duration: 10s}]}"
+    mixed = loaded(tmp_path, text % f"{talk}, {own}")
+    assert (trial.rates_of(mixed), trial.apart(mixed)) == ("conversations", ("own",))
+    alone = trial.quick(5.0, 10.0, 300, 40)
+    assert (trial.rates_of(alone), trial.apart(alone)) == ("requests", ())
+    only = loaded(tmp_path, OWN)
+    assert (trial.rates_of(only), trial.apart(only)) == ("requests", ("chat",))
+
+
+def test_pauses_between_stages_take_time(tmp_path: Path) -> None:
+    paused = loaded(tmp_path, CLASSES.replace("begin: 5s", "begin: 5s, between: {pause: 7s}"))
+    assert trial.duration_s(paused) == 5.0 + 10.0 + 7.0 + 30.0
 
 
 def test_how_long_and_how_much(tmp_path: Path, spec: Spec) -> None:

@@ -169,7 +169,15 @@ def probes(searched: Searched, rates_of: str) -> Table:
             Cell(f"{probe.said}, {CUT_SHORT}" if probe.overloaded else probe.said),
         ]
         rows.append(Row(f"{probe.rate:.3g}/s", cells))
-    columns = ["requests/s", "sent", "goodput", "TTFT p90", "TPOT p90", "output tokens/s", "keeps the SLO"]
+    columns = [
+        "requests, per s",
+        "sent",
+        "goodput",
+        "TTFT p90",
+        "TPOT p90",
+        "output tokens, per s",
+        "keeps the SLO",
+    ]
     return Table(f"Search for goodput, by {rates_of} begun per s", columns, rows)
 
 
