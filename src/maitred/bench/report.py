@@ -70,6 +70,12 @@ class Document(Struct, frozen=True, omit_defaults=True):
         return self.run.ended_early or (self.goodput is not None and self.goodput.ended_early)
 
 
+class _Written(Struct):
+    """What is the same in all formats."""
+
+    format: int
+
+
 def of_run(document: Document) -> Report:
     """The report on one run."""
     run = document.run
@@ -135,14 +141,15 @@ def verdicts_json(verdicts: Sequence[Verdict]) -> bytes:
 def read(path: Path) -> Run:
     """The run in a JSON file that `to_json` wrote. Raises ReportError."""
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=Document)
+        content = path.read_bytes()
+        written = msgspec.json.decode(content, type=_Written)
+        if written.format != FORMAT:
+            raise ReportError(f"{path}: has format {written.format}; this program reads {FORMAT}")
+        return msgspec.json.decode(content, type=Document).run
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ReportError(f"{path}: is no run that --out or --json wrote: {error}") from error
-    if document.format != FORMAT:
-        raise ReportError(f"{path}: has format {document.format}; this program reads {FORMAT}")
-    return document.run
 
 
 def to_csv(run: Run) -> str:
