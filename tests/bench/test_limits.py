@@ -60,6 +60,8 @@ def test_only_what_answers_show_is_judged() -> None:
     whole = [answered(float(n), first_at=None, answer_at=None) for n in range(500)]
     both = {"slo_ttft_s": 1.0, "slo_tpot_s": 0.05}
     assert limits(whole, run(whole, **both)) == {}
+    whole[:9] = [lost(float(n)) for n in range(9)]  # whose failures alone would say no
+    assert limits(whole, run(whole, **both)) == {}
     short = [answered(float(n), tokens=1) for n in range(500)]
     assert list(limits(short, run(short, **both))) == ["ttft_s"]
     assert limits(short, run(short)) == limits([], run([], **both)) == {}
