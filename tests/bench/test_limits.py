@@ -9,6 +9,7 @@ import pytest
 from maitred.bench.limits import Limit, limits
 from maitred.bench.shot import Ending, Shot
 from tests.bench.finished import answered, lost, mixed, run
+from tests.bench.queues import queued
 
 
 def ttft(shots: list[Shot], limit_s: float = 1.0) -> Limit:
@@ -17,7 +18,7 @@ def ttft(shots: list[Shot], limit_s: float = 1.0) -> Limit:
 
 def some(count: int, over: int = 0) -> list[Shot]:
     """So many requests, of which these are over a second, here and there."""
-    return [answered(float(at), ttft_s=2.0 if n < over else 0.2) for at, n in enumerate(mixed(count))]
+    return [answered(ttft_s=2.0 if n < over else 0.2) for n in mixed(count)]
 
 
 @pytest.mark.parametrize(("over", "needed"), [(0, 459), (1, 662), (2, 838), (5, 1307)])
@@ -65,6 +66,15 @@ def test_only_what_answers_show_is_judged() -> None:
     short = [answered(float(n), tokens=1) for n in range(500)]
     assert list(limits(short, run(short, **both))) == ["ttft_s"]
     assert limits(short, run(short)) == limits([], run([], **both)) == {}
+
+
+def test_in_a_queue_few_misses_prove_little() -> None:
+    """Its p99 is just at the limit, but the waits beyond come together, and in most runs there are few."""
+    p99_s = 1.48  # of 100,000 requests
+    runs = [queued(seed, 1000, 0.6) for seed in range(80)]
+    said = [ttft(of.measured(), p99_s).said for of in runs]
+    assert said.count("yes") <= 5
+    assert said.count("no") <= 4
 
 
 def test_it_is_wrong_no_more_often_than_stated() -> None:
