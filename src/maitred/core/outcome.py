@@ -13,6 +13,7 @@ RETRY_AFTER_MAX_S = 60
 """Official clients ignore longer waits, so a longer one is answered with `x-should-retry: false`."""
 
 _REQUEST, _SERVER = "invalid_request_error", "server_error"
+_RATE = "rate_limit_error"
 _OVERLOADED, _OVERLOADED_A = "server_overloaded", "overloaded_error"
 
 
@@ -28,6 +29,16 @@ class Outcome(Enum):
     #        label, status, OpenAI's code, type; Anthropic's status, type; retry
     COMPLETED = ("completed", 200, "", "", 200, "", None)
     BAD_REQUEST = ("bad_request", 400, "invalid_request", _REQUEST, 400, _REQUEST, False)
+    UNAUTHENTICATED = (
+        "unauthenticated",
+        401,
+        "invalid_api_key",
+        _REQUEST,
+        401,
+        "authentication_error",
+        False,
+    )
+    AUTH_UNAVAILABLE = ("auth_unavailable", 503, "auth_unavailable", _SERVER, 529, _OVERLOADED_A, True)
     PATH_NOT_FOUND = ("path_not_found", 404, "path_not_found", _REQUEST, 404, "not_found_error", False)
     METHOD_NOT_ALLOWED = ("method_not_allowed", 405, "method_not_allowed", _REQUEST, 405, _REQUEST, False)
     REQUEST_TIMEOUT = ("request_timeout", 408, "request_timeout", _REQUEST, 408, "timeout_error", True)
@@ -35,8 +46,20 @@ class Outcome(Enum):
     MEDIA_TYPE = ("media_type", 415, "unsupported_media_type", _REQUEST, 415, _REQUEST, False)
     HEADERS_TOO_LARGE = ("headers_too_large", 431, "headers_too_large", _REQUEST, 431, _REQUEST, False)
     MODEL_NOT_FOUND = ("model_not_found", 404, "model_not_found", _REQUEST, 404, "not_found_error", False)
+    CONTEXT_TOO_LONG = ("context_too_long", 400, "context_length_exceeded", _REQUEST, 400, _REQUEST, False)
+    RATE_LIMITED = ("rate_limited", 429, "rate_limit_exceeded", _RATE, 429, "rate_limit_error", True)
+    CONCURRENCY_LIMITED = (
+        "concurrency_limited", 429, "rate_limit_exceeded", _RATE, 429, "rate_limit_error", True
+    )  # fmt: skip
+    QUOTA_SPENT = (
+        "quota_spent", 429, "insufficient_quota", "insufficient_quota", 429, "rate_limit_error", False
+    )  # fmt: skip
     QUEUE_FULL = ("queue_full", 429, "server_overloaded", _OVERLOADED, 529, _OVERLOADED_A, True)
     QUEUE_DEADLINE = ("queue_deadline", 429, "server_overloaded", _OVERLOADED, 529, _OVERLOADED_A, True)
+    DEADLINE_UNMEETABLE = (
+        "deadline_unmeetable", 429, "server_overloaded", _OVERLOADED, 529, _OVERLOADED_A, True
+    )  # fmt: skip
+    EVICTED = ("evicted", 429, "server_overloaded", _OVERLOADED, 529, _OVERLOADED_A, True)
     NO_ENDPOINT = ("no_endpoint", 503, "no_endpoint", _SERVER, 529, _OVERLOADED_A, True)
     DRAINING = ("draining", 503, "draining", _SERVER, 529, _OVERLOADED_A, True)
     ENGINE_REFUSED = ("engine_refused", 400, "engine_refused", _REQUEST, 400, _REQUEST, False)

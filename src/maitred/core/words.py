@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from maitred.core.limits import UNLIMITED, Hold, Limits, Price
 from maitred.core.outcome import FailureKind, Outcome
 
 PROGRESS_TOKENS = 16
@@ -52,6 +53,11 @@ class Request(Struct, frozen=True):
     asked for (n, best_of and prompt lists multiply). `body_bytes` is what waiting costs in memory. `adapter`
     is the LoRA adapter asked for, "" for the model itself. `fingerprint` is a keyed hash of model and body,
     by which the same request is known again; 0 where nobody made one.
+
+    `prompt_tokens` of all its prompts, an estimate from its bytes unless `prompt_exact`. `output_tokens_max`:
+    what one answer may have, 0 where nobody said. `band`: the name of its priority class, "" for the
+    identity's first. `deadline_s`: the client gives up so long after its arrival. `ttft_s`: the time to first
+    token it asked to be held to. `retry`: how often the client says it has tried before.
     """
 
     id: str
@@ -63,12 +69,30 @@ class Request(Struct, frozen=True):
     sequences: int = 1
     adapter: str = ""
     fingerprint: int = 0
+    prompt_tokens: int = 0
+    prompt_exact: bool = False
+    output_tokens_max: int = 0
+    band: str = ""
+    deadline_s: float | None = None
+    ttft_s: float | None = None
+    retry: int = 0
 
 
 class Identity(Struct, frozen=True):
-    """Who asks. Until keys exist there is one tenant."""
+    """Who asks, and what he may.
+
+    `key` is the id of the key he came with, "" without one. `models` he may use, () for all; `bands` he may
+    wait in, the first unless he asks for another, () for the first there is. `may_set` names what he may say
+    of himself in headers: "tenant", "band", "slo". `limits` are those of the key alone; those of a tenant or
+    a model are settings.
+    """
 
     tenant: str = "anonymous"
+    key: str = ""
+    models: tuple[str, ...] = ()
+    bands: tuple[str, ...] = ()
+    may_set: tuple[str, ...] = ()
+    limits: Limits = UNLIMITED
 
 
 class Usage(Struct, frozen=True):
@@ -225,6 +249,7 @@ class Ticket(Struct, eq=False):
     blamed: Endpoint | None = None
     lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
+    hold: Hold | None = None
 
 
 class Go(Struct, frozen=True):
@@ -260,7 +285,10 @@ class Abilities(Struct, frozen=True):
 class PoolSettings(Struct, frozen=True):
     """How one pool is run. `routing` names the policy that chooses; `cap`: requests at one endpoint at once.
 
-    The queue is bounded three ways.
+    The queue is bounded three ways. `saturation` names the policy that says when an endpoint is full,
+    `fairness` the one between tenants, `order` the one within a tenant. `kv_reserve` is the share of the
+    predicted output for which KV cache is set aside. `ttft_s`, `tpot_s`: what answers are held to, seconds.
+    `limits` bound the model as a whole; `price` is what its tokens cost.
     """
 
     cap: int = 256
@@ -268,6 +296,36 @@ class PoolSettings(Struct, frozen=True):
     queue_bytes_max: int = 256 * 1024 * 1024
     queue_wait_s: float = 30.0
     routing: str = "least-requests"
+    saturation: str = "auto"
+    fairness: str = "token"
+    order: str = "fcfs"
+    kv_reserve: float = 0.5
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    limits: Limits = UNLIMITED
+    price: Price = Price()
+
+
+class BandSettings(Struct, frozen=True):
+    """A priority class. Bands are served in the order of the settings.
+
+    `deadline_s` bounds how long its requests wait (None: as the pool says). `share_min`: the part of the
+    service that it gets although a higher band waits, 0 to 1. `preempt`: its waiting requests may be put
+    out when the queue is full and a higher band comes.
+    """
+
+    name: str
+    deadline_s: float | None = None
+    share_min: float = 0.0
+    preempt: bool = True
+
+
+class TenantSettings(Struct, frozen=True):
+    """One tenant: its part in each band by `weight`, the bands it may use (() for all), its own `limits`."""
+
+    weight: float = 1.0
+    bands: tuple[str, ...] = ()
+    limits: Limits = UNLIMITED
 
 
 class HealthSettings(Struct, frozen=True):
@@ -285,12 +343,15 @@ class HealthSettings(Struct, frozen=True):
 class Settings(Struct, frozen=True):
     """What the operator chose, whole and versioned: replaced by `update`, never changed.
 
-    Pools not named in `pools` live by `default`. `accepting` is False while the house drains.
+    Pools not named in `pools` live by `default`, tenants not named in `tenants` by `tenant`. `accepting` is False while the house drains.
     """
 
     version: int = 0
     pools: dict[str, PoolSettings] = {}
     default: PoolSettings = PoolSettings()
+    bands: tuple[BandSettings, ...] = (BandSettings("default"),)
+    tenants: dict[str, TenantSettings] = {}
+    tenant: TenantSettings = TenantSettings()
     attempts_max: int = 2
     accepting: bool = True
     health: HealthSettings = HealthSettings()
