@@ -343,7 +343,8 @@ class HealthSettings(Struct, frozen=True):
 class Settings(Struct, frozen=True):
     """What the operator chose, whole and versioned: replaced by `update`, never changed.
 
-    Pools not named in `pools` live by `default`, tenants not named in `tenants` by `tenant`. `accepting` is False while the house drains.
+    Pools not named in `pools` live by `default`, tenants not named in `tenants` by `tenant`. `accepting` is
+    False while the house drains.
     """
 
     version: int = 0
