@@ -350,12 +350,12 @@ class Settings(Struct, frozen=True):
     version: int = 0
     pools: dict[str, PoolSettings] = {}
     default: PoolSettings = PoolSettings()
-    bands: tuple[BandSettings, ...] = (BandSettings("default"),)
-    tenants: dict[str, TenantSettings] = {}
-    tenant: TenantSettings = TenantSettings()
     attempts_max: int = 2
     accepting: bool = True
     health: HealthSettings = HealthSettings()
+    bands: tuple[BandSettings, ...] = (BandSettings("default"),)
+    tenants: dict[str, TenantSettings] = {}
+    tenant: TenantSettings = TenantSettings()
 
 
 class Endpoints(Struct, frozen=True, tag=True):
