@@ -10,7 +10,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from maitred.core.limits import UNLIMITED, Hold, Limits, Price
+from maitred.core.holders import Hold
+from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.outcome import FailureKind, Outcome
 
 PROGRESS_TOKENS = 16
@@ -397,4 +398,4 @@ class Reset(Struct, frozen=True, tag="Settings"):
     settings: Settings
 
 
-Change = Endpoints | Probed | Observed | Held | Reset
+Change = Endpoints | Probed | Observed | Held | Reset | Periods | Accounts
