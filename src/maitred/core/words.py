@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from maitred.core.limits import UNLIMITED, Hold, Limits, Price
+from maitred.core.holders import Hold
+from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.outcome import FailureKind, Outcome
 
 PROGRESS_TOKENS = 16
@@ -425,4 +426,4 @@ class Reset(Struct, frozen=True, tag="Settings"):
     settings: Settings
 
 
-Change = Endpoints | Probed | Observed | Held | Reset
+Change = Endpoints | Probed | Observed | Held | Reset | Periods | Accounts
