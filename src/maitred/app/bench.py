@@ -6,7 +6,7 @@ Everything waits here in turn; the loops of a load are inside `workers.run`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 import uvloop
@@ -28,6 +28,7 @@ from maitred.net.client import Patience
 from maitred.net.pool import Pool
 from maitred.net.seams import Sockets
 from maitred.net.sweep import Sweep
+from maitred.sim.stages import REQUESTS_MAX
 from maitred.sim.workload import Spec
 
 PROBE_S_MAX = 600.0
@@ -89,37 +90,69 @@ async def _look(engines: Sequence[str]) -> spans.Totals | None:
         sweep.stop()
 
 
-def measure(plan: Plan, facts: Facts, out: TextIO, *, quiet: bool = False) -> Document:
-    """Run the workload once, or until Ctrl-C. Raises TargetError."""
+def _never() -> bool:
+    return False
+
+
+def measure(
+    plan: Plan,
+    facts: Facts,
+    out: TextIO,
+    *,
+    quiet: bool = False,
+    stopped: Callable[[], bool] = _never,
+) -> Document:
+    """Run the workload once, or until `stopped`, which is asked four times a second. Raises TargetError."""
     last_s = trial.duration_s(plan.spec)
     engines = plan.engines or (plan.target.url,)
+    options = _options(plan, facts)
     before = uvloop.run(_look(engines))
     title = f"{plan.name} at {plan.target.url}"
-    with View(out, title, last_s, quiet=quiet) as view, Command(plan.during, last_s / 2) as command:
+    view = View(out, title, last_s, quiet=quiet)
+    with Command(plan.during, last_s / 2) as command:
 
         def watch(progress: Progress) -> bool:
             view.draw(progress)
             command.tick()
-            return False
+            return stopped()
 
-        run = workers.run(workers.Task(plan.spec, plan.target, _options(plan, facts)), plan.workers, watch)
-        happening = command.end(wait=not run.ended_early)
+        with view:
+            run = workers.run(workers.Task(plan.spec, plan.target, options), plan.workers, watch)
+        if command.runs and not quiet:
+            out.write("the load is over, and the command is not; Ctrl-C ends it\n")
+        happening = command.end(stopped)
     run.version = __version__
     run.warm_up = trial.warm_up(plan.spec)
     told = spans.between(before, uvloop.run(_look(engines)))
-    if happening is not None:
-        return document(run, told, course(run, happening))
-    made = document(run, told)
-    if plan.during:
-        made.doubts.append(Doubt("the load was over before its middle, so the command was not run"))
+    made = document(run, told, None if happening is None else course(run, happening))
+    made.doubts.extend(Doubt(text) for text in _lacking(plan, made, traced=options.trace))
     return made
 
 
-def search(plan: Plan, facts: Facts, out: TextIO, probe_s: float, *, quiet: bool = False) -> Document:
-    """Search the highest rate that keeps the SLO, each rate measured for so long, longer where that is few.
+def _lacking(plan: Plan, made: Document, *, traced: bool) -> Iterator[str]:
+    """What was asked for, or is always told, and is not in the report."""
+    if plan.during and made.during is None:
+        yield "the load was over before its middle, so the command was not run"
+    if plan.engines and made.spans is None:
+        yield "the engines given did not tell where time goes (vLLM's /metrics do), or were restarted"
+    if plan.target.form.stream and not traced:
+        yield f"there is no ITL: this workload's longest answers have over {TRACED_TOKENS_MAX:,} tokens"
 
-    The run told of is that of the rate found, else the last. Raises ConfigError where the workload has no
-    rate to change, and TargetError.
+
+def search(
+    plan: Plan,
+    facts: Facts,
+    out: TextIO,
+    probe_s: float,
+    *,
+    quiet: bool = False,
+    stopped: Callable[[], bool] = _never,
+) -> Document:
+    """Search the highest rate that keeps the SLO, each rate measured for so long.
+
+    That is longer where it makes few requests, and shorter where it makes too many for a run. The run told of
+    is that of the rate found, else the last. Raises ConfigError where the workload has no rate to change, and
+    TargetError.
     """
     seeking = Search(trial.first_rate(plan.spec))
     made: dict[float, Document] = {}
@@ -128,10 +161,11 @@ def search(plan: Plan, facts: Facts, out: TextIO, probe_s: float, *, quiet: bool
         last_s = max(probe_s, 2 * seeking.requests_min / rate)
         if made and last_s > PROBE_S_MAX:
             break
+        last_s = min(last_s, REQUESTS_MAX / rate)
         # Another seed for each: a rate that is probed again must be new evidence.
         spec = trial.at_rate(plan.spec, rate, last_s)
         probe_plan = structs.replace(plan, spec=spec, seed=plan.seed + probes)
-        probed = measure(probe_plan, facts, out, quiet=quiet)
+        probed = measure(probe_plan, facts, out, quiet=quiet, stopped=stopped)
         probes += 1
         ended_early = probed.run.ended_early
         if not ended_early:

@@ -27,6 +27,7 @@ from maitred.bench.spans import Spans
 from maitred.bench.suspicion import Doubt, doubts, verdict
 from maitred.bench.verdict import Verdict
 from maitred.sim.rows import seconds
+from maitred.wire.answers import UNREADABLE
 
 FORMAT = 1
 NO_TIME = ""
@@ -138,7 +139,7 @@ def read(path: Path) -> Run:
         document = msgspec.json.decode(path.read_bytes(), type=Document)
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ReportError(f"{path}: is no run that --out or --json wrote: {error}") from error
     if document.format != FORMAT:
         raise ReportError(f"{path}: has format {document.format}; this program reads {FORMAT}")
