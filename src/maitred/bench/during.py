@@ -67,8 +67,8 @@ class Course(Struct, frozen=True):
         """What came of it, in a sentence."""
         ended = f"ended with {self.code}" if self.code >= 0 else f"was ended by signal {-self.code}"
         said = f": {self.lines[-1]}" if self.code and self.lines else ""
-        broken = f"{self.broken:,} conversations and {self.lost:,} requests outside of any were broken in all"
-        return f"the command {ended}{said}; {broken}"
+        lost = f"; {self.lost:,} requests outside of any were lost" if self.lost else ""
+        return f"{self.broken:,} conversations were broken in all{lost}; the command {ended}{said}"
 
 
 class Command:
