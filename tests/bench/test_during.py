@@ -156,7 +156,8 @@ STUBBORN = (
 def test_what_ignores_its_end_is_killed(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: str, at_once: bool
 ) -> None:
-    monkeypatch.setattr(during, "GRACE_S", 3600.0 if at_once else GRACE_S)
+    monkeypatch.setattr(during, "GRACE_S", 10.0 if at_once else GRACE_S)
+    began_at = time.monotonic()
     with ExitStack() as stack:
         stack.enter_context(suppress(SystemExit))
         command = stack.enter_context(Command(stubborn.format(tmp_path), 0.0, clock))
@@ -168,6 +169,7 @@ def test_what_ignores_its_end_is_killed(
     assert process is not None
     assert process.returncode < 0
     until(lambda: not alive(process.pid))
+    assert time.monotonic() - began_at < 10.0
 
 
 def alive(group: int) -> list[str]:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,7 @@ def test_a_signal_while_workers_start_is_heard_then(
     heard: list[bool] = []
     started = workers._start
     monkeypatch.setattr(workers, "_start", start)
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # as in a fresh process
     with Interrupt() as interrupt:
         seen = run(task(url, specified(tmp_path, ENDLESS)), 2, lambda _: interrupt.heard())
         assert heard == [False, False]

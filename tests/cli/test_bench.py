@@ -321,6 +321,16 @@ def test_a_full_disk_loses_no_report(url: str) -> None:
     assert said.stderr.splitlines()[-1] == "Error: --out: /dev/full: No space left on device"
 
 
+def test_whoever_reads_may_stop(url: str) -> None:
+    with subprocess.Popen(
+        [*MAITRED, "bench", url, *QUICK, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 def test_what_the_system_refuses_is_told_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(_: Plan) -> None:
         raise OSError(24, "Too many open files")
