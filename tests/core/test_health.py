@@ -429,7 +429,7 @@ def test_the_wait_told_counts_shares() -> None:
     for _ in range(99):
         enter(house)
     pool = house.gateway._pools["p"]
-    assert pool.wait_s(100, house.gateway.table.by_pool["p"]) == pytest.approx(
+    assert pool.drain_s(house.gateway.table.by_pool["p"]) == pytest.approx(
         100 / 11
     )  # ten places, one of ten
 
