@@ -147,14 +147,16 @@ write a whole number with no unit, k or M, such as 256
         3 tenants.a.b.bands[0]: no band is named 'chat'; there are default
         4 default_tenant.bands[1]: no band is named 'dflt'; there are default""",
     MINIMAL
-    + "bands: [{name: a, share_min: 60%}, {name: b, share_min: 41%}, {name: a}]\ntenants: {t: {bands: [c]}}": """
+    + "bands: [{name: a, share_min: 60%}, {name: b, share_min: 41%}, {name: a}]\n"
+    + "tenants: {t: {bands: [c]}}": """
         3 bands[2].name: 'a' is the name of a band already; names must differ
         3 bands[0]: share_min of all bands is 101% together; write 100% or less in all
         4 tenants.t.bands[0]: no band is named 'c'; there are a, b""",
     MINIMAL + "bands: [{name: a, share_min: 10}]": """
         3 bands[0].share_min: 10 has no unit; write 10%""",
     "version: 1\nmodels: [{name: a, endpoints: [http://h], cap: none, limits: {output: 9, context: 8}}]": """
-        2 models[0].cap: 'none' is not a count; write a whole number with no unit, k or M, such as 256, or auto
+        2 models[0].cap: 'none' is not a count; write a whole number with no unit, k or M, \
+such as 256, or auto
         2 models[0].limits: output (9) must not be more than context (8)""",
     EXAMPLE + "endpoints: [http://h]": """
         6 endpoints[0]: both endpoints and models are set; leave one out""",

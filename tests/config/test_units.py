@@ -53,7 +53,7 @@ def test_money(text: str, micro_usd: int, again: str | int) -> None:
 
 @pytest.mark.parametrize("text", ["", "$5", "-1", "1.", ".5", "1e3", "0.0000001", "2k", "1,5", "9999999999"])
 def test_what_is_no_money(text: str) -> None:
-    with pytest.raises(ValueError, match="is no sum of USD; write a number such as 2000 or 0.15"):
+    with pytest.raises(ValueError, match="is no sum of USD; write a number such as 2000 or"):
         parse_usd(text)
 
 
