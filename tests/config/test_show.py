@@ -11,7 +11,8 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from maitred.config import kinds
+from maitred.config import auth, kinds
+from maitred.config.auth import Auth, Store
 from maitred.config.kinds import Address, Kind
 from maitred.config.load import load
 from maitred.config.secret import EnvSecret, FileSecret, Secret
@@ -41,6 +42,8 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.VARIABLE, st.just("TOKEN")),
     (kinds.HOST, st.sampled_from(["gateway", "cdn.example.com"])),
     (kinds.ORIGIN, st.sampled_from(["https://chat.example.com", "http://localhost:3000", "https://[::1]:1"])),
+    (auth.DATABASE, st.sampled_from(["sqlite:///maitred.db", "sqlite:////var/lib/maitred.db"])),
+    (auth.JWKS, st.sampled_from(["https://sso/keys?of=all", "http://127.0.0.1:1/jwks"])),
     (kinds.DNS, st.sampled_from(["http://engines", "http://engines.example.com:8000"])),
     (
         kinds.ENDPOINT,
@@ -85,6 +88,11 @@ def loadable(config: Config) -> Config:
     drain, token = structs.replace(config.drain, grace_s=None), config.admin.token
     admin = structs.replace(config.admin, token=EnvSecret("TOKEN") if token else None)
     config = structs.replace(config, drain=drain, admin=admin)
+    if isinstance(config.auth, Auth):
+        let_in = structs.replace(config.auth, keys="store", pepper=EnvSecret("TOKEN"))
+        config = structs.replace(config, auth=let_in)
+    if isinstance(config.store.url, EnvSecret | FileSecret):
+        config = structs.replace(config, store=Store(EnvSecret("TOKEN")))
     models = []
     for index, model in enumerate(config.models):
         aliases = tuple(f"{alias}{index}.{place}" for place, alias in enumerate(model.aliases))
@@ -161,6 +169,8 @@ def described(body: dict[str, Any], at: str = "") -> dict[str, dict[str, Any]]:
             found |= described(items, f"{at}{key}[].")
         else:
             found[at + key] = value
+            if at + key == "auth":
+                found |= described(value["anyOf"][1], "auth.")
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from maitred.config.flow import Band, Budget, ModelLimits, Price, Rates, Tenant
 from maitred.config.load import load
 from maitred.config.raw import ConfigError
-from maitred.config.setting import Forms, Listed, fields_of, leaves
+from maitred.config.setting import Forms, fields_of, leaves
 from maitred.config.show import default_words
 from maitred.config.tree import STEERING_FIELDS, Config, Health, Model, Queue, Slo, Upstream
 from maitred.core.limits import FREE, UNLIMITED, Limits
@@ -112,20 +112,24 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
 
 def test_the_documented_examples_load(tmp_path: Path) -> None:
     *examples, _ = fences("yaml")
-    assert len(examples) == 5
+    assert len(examples) == 6
     for example in examples:
         path = tmp_path / "maitred.yaml"
         path.write_text(example)
-        load(path, environ={"MAITRED_ADMIN_TOKEN": "0123456789abcdef"})
+        secrets = ("MAITRED_ADMIN_TOKEN", "MAITRED_AUTH_PEPPER", "MAITRED_STORE_URL")
+        environ = {name: "0123456789abcdef" for name in secrets if name in example}
+        load(path, environ=environ)
 
 
 def test_what_can_be_written_in_several_forms_is_documented_in_all_of_them() -> None:
     forms = {path: field.setting for path, field in leaves(Config) if isinstance(field.setting.kind, Forms)}
-    assert forms.keys() == {"admin.token", "models[].endpoints"}
+    assert forms.keys() == {
+        *("admin.token", "models[].endpoints", "store.url", "auth", "auth.pepper", "auth.jwt.jwks")
+    }
     for setting in forms.values():
         assert isinstance(setting.kind, Forms)
         for shape in setting.kind.shapes:
-            if not isinstance(shape, Listed):
+            if isinstance(shape, type) and not setting.kind.nested:
                 for field in fields_of(shape):
                     assert f"{field.setting.key}: " in setting.doc
 

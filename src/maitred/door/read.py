@@ -10,6 +10,7 @@ from msgspec import Struct
 from maitred.control.models import Models, Route
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity, Request
+from maitred.door.identify import ANYBODY
 from maitred.door.inflate import GZIP
 from maitred.net.exchange import RequestHead
 from maitred.wire import edit, requests
@@ -37,7 +38,6 @@ APIS = {
 """The paths that go to engines; everything else is answered here or not at all."""
 
 
-ANYBODY = Identity()
 JSON = b"application/json"
 FORWARDED = (b"traceparent", b"tracestate")
 """What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
@@ -59,13 +59,20 @@ class Order(Struct):
     hides_usage: bool
 
 
-def read(head: RequestHead, body: bytes, request_id: str, models: Models, rules: Rules = STRICT) -> Order:
-    """Read one request. Raises Refusal: broken, against the rules, or of a model that is not served."""
+def read(
+    head: RequestHead,
+    body: bytes,
+    request_id: str,
+    models: Models,
+    rules: Rules = STRICT,
+    identity: Identity = ANYBODY,
+) -> Order:
+    """Read one request. Raises Refusal: broken, against the rules, of a model not served or not for him."""
     path = head.path
     api = APIS[path]
     asked = requests.decode(api, body, rules)
     route = models.find(asked.model) if asked.model else models.only
-    if route is None:
+    if route is None or not route.open_to(identity.models):
         if not models.known:
             raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)
         if not asked.model:
@@ -91,7 +98,7 @@ def read(head: RequestHead, body: bytes, request_id: str, models: Models, rules:
     parts: list[bytes | memoryview] = [body]
     if hides_usage or route.served_as is not None:
         parts = edit.apply(body, edit.Edits(model=route.served_as, include_usage=hides_usage))
-    return Order(request, ANYBODY, route, path, parts, forwarded, hides_usage)
+    return Order(request, identity, route, path, parts, forwarded, hides_usage)
 
 
 def check_media(fields: dict[bytes, bytes]) -> None:

@@ -26,6 +26,8 @@ KINDS: dict[str, str] = {
     "metrics_stale": "An engine's metrics cannot be read, so only our own count of its load is known.",
     "endpoints_file": "A watched file of endpoints cannot be used; the last good one is in force.",
     "endpoints_dns": "A name does not resolve; the last addresses are in force.",
+    "store_unreachable": "The keys cannot be read; those known go on working.",
+    "jwks_unreachable": "The keys of the tokens' issuer cannot be read; those known go on working.",
     "reload_failed": "A changed configuration cannot be used; the one before is in force.",
     "restart_needed": "A changed setting takes effect only after a restart.",
     "query_of_death": "A request was there when engines died twice, and is refused for a while.",
