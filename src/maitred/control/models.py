@@ -59,6 +59,13 @@ def longest_context(endpoints: Iterable[Endpoint]) -> int:
             longest = max(longest, tokens)
     return longest
 
+    def open_to(self, names: tuple[str, ...]) -> bool:
+        """Whether who may use these models, () for all, may use this one.
+
+        A model's own name opens its other names too; an adapter must be named itself.
+        """
+        return not names or self.name in names or (not self.adapter and self.pool in names)
+
 
 class Models:
     """The served names. Replaced as a whole by `serve`; cards are what an engine says of its model."""
@@ -96,9 +103,9 @@ class Models:
         """Keep what an engine of this pool says of its model: one entry of its /v1/models."""
         self._cards[pool] = card
 
-    def entries(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every served name with its engine's card ({} while no engine has answered)."""
-        return [(route.name, self._card(route)) for route in self._routes.values()]
+    def entries(self, names: tuple[str, ...] = ()) -> list[tuple[str, dict[str, Any]]]:
+        """Every name that is open to who may use `names`, with its engine's card ({} before any answered)."""
+        return [(route.name, self._card(route)) for route in self._routes.values() if route.open_to(names)]
 
     def _card(self, route: Route) -> dict[str, Any]:
         card = self._cards.get(route.pool, {})
