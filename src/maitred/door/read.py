@@ -112,7 +112,7 @@ def read(
 def _route(name: str, models: Models, identity: Identity) -> Route:
     """The route of what was asked for, if it is served and this one may use it."""
     route = models.find(name) if name else models.only
-    if route is not None and (not identity.models or route.name in identity.models):
+    if route is not None and route.open_to(identity.models):
         return route
     if not models.known:
         raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)
