@@ -11,8 +11,8 @@ import pytest
 
 from maitred.app.simulations import Task, WorkerDied, ladder_json, look, run_all, run_task, yardsticks
 from maitred.config.raw import ConfigError
-from maitred.core.world import World
 from maitred.core.journal import replay
+from maitred.core.world import World
 from maitred.sim.invariants import Violation
 from maitred.sim.simulate import SimulationError
 from maitred.sim.summary import summarize, to_json

@@ -1,8 +1,8 @@
 """Two journals side by side: the same verbs at the same instants with the same arguments and answers.
 
 What the shells may name as they like is named by its order: requests and their fingerprints. Left out are
-the sizes of a body, of which the simulator knows more; what is only for people (`why`, `detail`); and facts, since
-an engine tells more of them than its model has.
+the sizes of a body, of which the simulator knows more; what is only for people (`why`, `detail`); and facts,
+since an engine tells more of them than its model has.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
 from maitred.core.health import Quarantine
-from maitred.core.limits import UNLIMITED, Hold, Limiter
+from maitred.core.holders import Hold
+from maitred.core.limiter import Limiter
+from maitred.core.limits import UNLIMITED, Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import GENERATING, Pool
 from maitred.core.predict import Outputs
@@ -218,6 +220,10 @@ class Gateway:
                 world.observe(name, load, self.settings, now)
             case Held(endpoint=name, held=held):
                 world.hold(name, held=held, now=now)
+            case Periods():
+                self.limiter.follow(change)
+            case Accounts():
+                self.limiter.add(change, now)
             case Reset(settings=settings):
                 self.settings = settings
                 for pool in self._pools.values():
