@@ -15,7 +15,7 @@ from msgspec import Struct
 
 TOLERANCE = 1e-6
 LEFT_OUT = {
-    "Request": ("id", "body_bytes", "fingerprint", "prompt_tokens", "prompt_exact"),
+    "Request": ("id", "body_bytes", "fingerprint", "prompt_tokens", "prompt_exact", "output_tokens_max"),
     "Failure": ("detail", "retry_after_s"),
     "Probed": ("facts", "why"),
 }

@@ -160,8 +160,8 @@ def search(
     """Search the highest rate that keeps the SLO, each rate measured for so long.
 
     That is longer where it makes few requests, and shorter where it makes too many for a run. The run told of
-    is that of the rate found, else the last; of the others only their rungs are kept. Raises ConfigError where
-    there is no rate to change, and TargetError.
+    is that of the rate found, else the last; of the others only their rungs are kept. Raises ConfigError
+    where there is no rate to change, and TargetError.
     """
     seeking = Search(trial.first_rate(plan.spec))
     best: Document | None = None
