@@ -47,6 +47,13 @@ class Route(Struct, frozen=True):
     adapter: str = ""
     limits: TokenLimits = UNBOUNDED
 
+    def open_to(self, names: tuple[str, ...]) -> bool:
+        """Whether who may use these models, () for all, may use this one.
+
+        A model's own name opens its other names too; an adapter must be named itself.
+        """
+        return not names or self.name in names or (not self.adapter and self.pool in names)
+
 
 def longest_context(endpoints: Iterable[Endpoint]) -> int:
     """The longest context a ready one has; 0 where one does not tell, or would take a longer request."""
