@@ -22,9 +22,13 @@ from maitred.config.units import (
     SIZE_BYTES,
     parse_count,
     parse_duration,
+    parse_percent,
     parse_size,
+    parse_usd,
     print_duration,
+    print_percent,
     print_size,
+    print_usd,
     quote,
 )
 
@@ -149,6 +153,21 @@ def choice(*words: str) -> Kind:
     return Kind(parse, str, {"type": "string", "enum": list(words)}, words[0])
 
 
+def number_or(word: str) -> Kind:
+    """A number above zero, or a word that stands for 0."""
+
+    def parse(text: str) -> int:
+        if text == word:
+            return 0
+        try:
+            return int(NUMBER.parse(text))
+        except ValueError as error:
+            raise ValueError(f"{error}, or {word}") from None
+
+    schema = {"anyOf": [_COUNT, {"type": "string", "enum": [word]}]}
+    return Kind(parse, lambda value: value or word, schema, NUMBER.example)
+
+
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -213,11 +232,15 @@ _DURATION = {"type": "string", "pattern": _unit_pattern(DURATION_MS)}
 _SIZE = {"type": "string", "pattern": _unit_pattern(SIZE_BYTES)}
 _COUNT = {"type": ["integer", "string"], "minimum": 1, "pattern": _unit_pattern(COUNT)}
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 256}
+_USD = {"type": ["number", "string"], "minimum": 0, "pattern": r"^[0-9]{1,9}(\.[0-9]{1,6})?$"}
+_PERCENT = {"type": "string", "pattern": "^(100|[0-9]{1,2})%$"}
 
 TIMEOUT = Kind(_positive(parse_duration), print_duration, _DURATION, "30s")
 GRACE = Kind(parse_duration, print_duration, _DURATION, "30s")  # zero: not at all
 SIZE = Kind(_positive(parse_size), print_size, _SIZE, "64MiB")
 NUMBER = Kind(_positive(parse_count), int, _COUNT, "256")
+USD = Kind(parse_usd, print_usd, _USD, "2000")
+PERCENT = Kind(parse_percent, print_percent, _PERCENT, "10%")
 TEXT = Kind(_parse_text, str, _TEXT, "qwen3-32b")
 FILE = Kind(lambda text: Path(_parse_text(text)), str, _TEXT, "maitred.journal")
 HIDDEN_FILE = Kind(_parse_hidden_file, str, _TEXT, "/run/secrets/maitred")

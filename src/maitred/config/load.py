@@ -19,6 +19,7 @@ from maitred.config.secret import LENGTH_MIN, EnvSecret, FileSecret
 from maitred.config.setting import Forms, Shape, leaves
 from maitred.config.tree import Config
 from maitred.config.units import print_duration, quote
+from maitred.core.words import Settings
 
 
 def load(
@@ -58,7 +59,7 @@ def load(
 
 
 def environment_names() -> dict[str, str]:
-    """The environment's name of each setting that has one, with its path: single values outside `models`.
+    """The environment's name of each setting that has one, with its path: single values that are there once.
 
     The variable of a secret holds the secret itself, that of `store.url` the URL. `version` has none: it
     belongs to the file, and images like to set MAITRED_VERSION to their own.
@@ -68,6 +69,7 @@ def environment_names() -> dict[str, str]:
         for path, field in leaves(Config)
         if (_is_word(field.setting.kind) or _is_secret(field.setting.kind))
         and "[]" not in path
+        and ".NAME." not in path
         and path != "version"
     }
 
@@ -90,6 +92,7 @@ def _contradictions(root: Raw, config: Config) -> Iterator[str]:
     if models and endpoints:
         yield f"{endpoints[0].where}: both endpoints and models are set; leave one out"
     yield from _names_used_twice(models)
+    yield from _bands(root, config)
     yield from _open_ports(root, config)
     yield from _nobody_let_in(root, config)
     drain = config.drain
@@ -109,6 +112,27 @@ def _names_used_twice(models: list[Raw]) -> Iterator[str]:
             if isinstance(name.value, str) and names.setdefault(name.value, name.where) != name.where:
                 place = names[name.value].rpartition(" ")[2]
                 yield f"{name.where}: {quote(name.value)} is already used at {place}; names must differ"
+
+
+def _bands(root: Raw, config: Config) -> Iterator[str]:
+    """Bands named twice or not there, and more promised than there is."""
+    bands = root.each("bands")
+    known: list[str] = []
+    for name in (name for band in bands for name in band.each("name")):
+        if isinstance(name.value, str):
+            if name.value in known:
+                yield f"{name.where}: {quote(name.value)} is the name of a band already; names must differ"
+            known.append(name.value)
+    shares = round(100 * sum(band.share_min for band in config.bands))
+    if shares > 100:
+        yield f"{bands[0].where}: share_min of all bands is {shares}% together; write 100% or less in all"
+    known = known or [band.name for band in Settings().bands]
+    tenants = root.at("tenants")
+    named = tenants.value.values() if tenants and isinstance(tenants.value, dict) else ()
+    for tenant in (*named, *root.each("default_tenant")):
+        for band in tenant.each("bands"):
+            if isinstance(band.value, str) and band.value not in known:
+                yield f"{band.where}: no band is named {quote(band.value)}; there are {', '.join(known)}"
 
 
 def _open_ports(root: Raw, config: Config) -> Iterator[str]:

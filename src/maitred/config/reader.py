@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from maitred.config.kinds import Kind
+from maitred.config.kinds import TEXT, Kind
 from maitred.config.raw import Raw
-from maitred.config.setting import Forms, Listed, Setting, Shape, fields_of
+from maitred.config.setting import Forms, Listed, Mapped, Setting, Shape, fields_of
 from maitred.config.units import quote
 from maitred.core.endpoints import name_of
 
@@ -59,6 +59,8 @@ class Reader:
             return self.scalar(shape, raw)
         if isinstance(shape, Listed):
             return self.items(shape, raw)
+        if isinstance(shape, Mapped):
+            return self.mapped(shape, raw)
         return self.form(shape, raw) if isinstance(shape, Forms) else self.section(shape, raw)
 
     def scalar(self, kind: Kind, raw: Raw) -> Any:
@@ -91,6 +93,19 @@ class Reader:
             elif value is not None:
                 found[key] = value
         return tuple(found.values())
+
+    def mapped(self, mapped: Mapped, raw: Raw) -> dict[str, Any] | None:
+        """Sections by name; those that are wrong or have nothing in them are left out."""
+        if not isinstance(raw.value, dict):
+            self.wrong(raw, "must be a mapping of names, each with its settings")
+            return None
+        found = {}
+        for name, child in raw.value.items():
+            known = self.scalar(TEXT, Raw(child.where, name))
+            value = self.section(mapped.item, child) if child.value is not None else None
+            if known is not None and value is not None:
+                found[known] = value
+        return found
 
     def form(self, forms: Forms, raw: Raw) -> Any:
         """The first shape that fits what is written."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import NODEFAULT, Struct, structs
 
 from maitred.config.kinds import Kind
 
@@ -21,6 +21,12 @@ class Listed(Struct, frozen=True):
     item: Kind | Forms | type[Struct]
     length_min: int = 0
     distinct: bool = False
+
+
+class Mapped(Struct, frozen=True):
+    """Sections of one kind, each under a name of its own."""
+
+    item: type[Struct]
 
 
 class Forms(Struct, frozen=True):
@@ -35,7 +41,7 @@ class Forms(Struct, frozen=True):
     nested: bool = False
 
 
-Shape = Kind | Listed | Forms | type[Struct]
+Shape = Kind | Listed | Mapped | Forms | type[Struct]
 
 
 class Setting(Struct, frozen=True):
@@ -64,19 +70,25 @@ class Field(Struct, frozen=True):
 def fields_of(section: type[Struct]) -> tuple[Field, ...]:
     """The settings of one section, in the order of the file."""
     return tuple(
-        Field(
-            field.name, field.type.__metadata__[0], field.required, None if field.required else field.default
-        )
+        Field(field.name, field.type.__metadata__[0], field.required, _default(field))
         for field in structs.fields(section)
     )
 
 
+def _default(field: structs.FieldInfo) -> Any:
+    if field.default_factory is not NODEFAULT:
+        return field.default_factory()
+    return None if field.required else field.default
+
+
 def leaves(section: type[Struct], at: str = "") -> Iterator[tuple[str, Field]]:
-    """Every setting that holds a value, by its path: `listen.data`, `models[].queue.wait`."""
+    """Every setting that holds a value, by its path: `listen.data`, `models[].cap`, `tenants.NAME.weight`."""
     for field in fields_of(section):
         kind, path = field.setting.kind, at + field.setting.key
         if isinstance(kind, Listed) and isinstance(kind.item, type):
             yield from leaves(kind.item, f"{path}[].")
+        elif isinstance(kind, Mapped):
+            yield from leaves(kind.item, f"{path}.NAME.")
         elif isinstance(kind, Kind | Listed | Forms):
             yield path, field
             if isinstance(kind, Forms) and kind.nested:

@@ -9,7 +9,7 @@ import yaml
 from msgspec import Struct
 
 from maitred.config.kinds import Kind
-from maitred.config.setting import Field, Forms, Listed, Shape, fields_of
+from maitred.config.setting import Field, Forms, Listed, Mapped, Shape, fields_of
 from maitred.config.tree import Config
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -46,6 +46,8 @@ def _write(kind: Shape, value: Any) -> Any:
         return kind.write(value)
     if isinstance(kind, Listed):
         return [_write(kind.item, item) for item in value]
+    if isinstance(kind, Mapped):
+        return {name: _write(kind.item, item) for name, item in value.items()}
     if isinstance(kind, Forms):
         return _write(type(value) if isinstance(value, Struct) else kind.shapes[0], value)
     values = ((field, getattr(value, field.name)) for field in fields_of(kind))
@@ -65,6 +67,8 @@ def _describe(kind: Shape) -> dict[str, Any]:
             "minItems": kind.length_min,
             "uniqueItems": kind.distinct,
         }
+    if isinstance(kind, Mapped):
+        return {"type": "object", "additionalProperties": _describe(kind.item)}
     if isinstance(kind, Forms):
         return {"anyOf": [_describe(shape) for shape in kind.shapes]}
     return _describe_section(kind)

@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Struct, structs
 
 from maitred.config.auth import Auth, Store
+from maitred.config.flow import Accounts, Band, Budget, ModelLimits, Price, Tenant, core_limits
 from maitred.config.kinds import (
     ADDRESS,
     DNS,
@@ -22,6 +23,7 @@ from maitred.config.kinds import (
     HOST,
     NUMBER,
     ORIGIN,
+    PERCENT,
     SIZE,
     SWITCH,
     TEXT,
@@ -29,11 +31,14 @@ from maitred.config.kinds import (
     VERSION,
     Address,
     choice,
+    number_or,
 )
 from maitred.config.secret import SECRET, Secret
-from maitred.config.setting import Forms, Listed, Setting
+from maitred.config.setting import Forms, Listed, Mapped, Setting
 from maitred.config.simulate import Simulate
 from maitred.core.chooser import ROUTING
+from maitred.core.fairness import FAIRNESS, ORDER
+from maitred.core.saturation import SATURATION
 from maitred.core.words import HealthSettings, PoolSettings, Settings
 
 QUEUE_PER_PLACE = 8
@@ -122,7 +127,13 @@ class Queue(Struct, frozen=True):
         float, Setting("wait", TIMEOUT, "Longest time a request waits for a place before it is refused.")
     ] = _POOL.queue_wait_s
     requests_max: Annotated[
-        int, Setting("requests", NUMBER, "Most requests waiting at once.", f"{QUEUE_PER_PLACE} x `cap`")
+        int,
+        Setting(
+            "requests",
+            NUMBER,
+            "Most requests waiting at once.",
+            f"{QUEUE_PER_PLACE} x `cap`, {_POOL.queue_requests_max} with `auto`",
+        ),
     ] = 0
     bytes_max: Annotated[
         int, Setting("bytes", SIZE, "Most memory the bodies of waiting requests may take.")
@@ -179,16 +190,46 @@ class Model(Struct, frozen=True):
             "routing", choice(*ROUTING), "How the endpoint of a request is chosen among those with room."
         ),
     ] = _POOL.routing
-    cap: Annotated[int, Setting("cap", NUMBER, "Most requests running at one endpoint at once.")] = _POOL.cap
+    cap: Annotated[
+        int,
+        Setting(
+            "cap",
+            number_or("auto"),
+            "Most requests running at one endpoint at once; `auto` finds it by how the engines do.",
+        ),
+    ] = _POOL.cap
+    saturation: Annotated[
+        str,
+        Setting(
+            "saturation",
+            choice(*SATURATION),
+            "How it is judged whether an endpoint has room.",
+        ),
+    ] = _POOL.saturation
+    kv_reserve: Annotated[
+        float,
+        Setting("kv_reserve", PERCENT, "Part of a predicted answer for which room in the KV cache is kept."),
+    ] = _POOL.kv_reserve
+    fairness: Annotated[
+        str,
+        Setting("fairness", choice(*FAIRNESS), "How tenants of a band take turns."),
+    ] = _POOL.fairness
+    order: Annotated[str, Setting("order", choice(*ORDER), "Which of a tenant's requests is the next.")] = (
+        _POOL.order
+    )
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
+    limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()
+    budget: Annotated[Budget, Setting("budget", Budget)] = Budget()
+    price: Annotated[Price, Setting("price", Price)] = Price()
 
     def __post_init__(self) -> None:
         """Fill in the defaults that follow from other settings."""
         if not self.served_as:
             structs.force_setattr(self, "served_as", self.name)
         if not self.queue.requests_max:
-            queue = structs.replace(self.queue, requests_max=QUEUE_PER_PLACE * self.cap)
+            requests_max = QUEUE_PER_PLACE * self.cap or _POOL.queue_requests_max
+            queue = structs.replace(self.queue, requests_max=requests_max)
             structs.force_setattr(self, "queue", queue)
 
 
@@ -401,6 +442,12 @@ class Config(Struct, frozen=True):
     models: Annotated[
         tuple[Model, ...], Setting("models", Listed(Model), "The models served; instead of `endpoints`.")
     ] = ()
+    bands: Annotated[
+        tuple[Band, ...], Setting("bands", Listed(Band), "Priority classes, the first served first.")
+    ] = ()
+    tenants: Annotated[dict[str, Tenant], Setting("tenants", Mapped(Tenant), "Tenants by name.")] = {}
+    default_tenant: Annotated[Tenant, Setting("default_tenant", Tenant)] = Tenant()
+    accounts: Annotated[Accounts, Setting("accounts", Accounts)] = Accounts()
     http: Annotated[Http, Setting("http", Http)] = Http()
     trust: Annotated[Trust, Setting("trust", Trust)] = Trust()
     media: Annotated[Media, Setting("media", Media)] = Media()
@@ -421,6 +468,14 @@ class Config(Struct, frozen=True):
                 queue_bytes_max=model.queue.bytes_max,
                 queue_wait_s=model.queue.wait_s,
                 routing=model.routing,
+                saturation=model.saturation,
+                fairness=model.fairness,
+                order=model.order,
+                kv_reserve=model.kv_reserve,
+                ttft_s=model.slo.ttft_s,
+                tpot_s=model.slo.tpot_s,
+                limits=core_limits(model.limits, model.budget),
+                price=model.price.core(),
             )
             for model in self.models
         }
@@ -429,4 +484,11 @@ class Config(Struct, frozen=True):
             slow_start_s=self.health.slow_start_s,
             quarantine_s=self.health.quarantine_s,
         )
-        return Settings(pools=pools, attempts_max=self.upstream.attempts, health=health)
+        return Settings(
+            pools=pools,
+            bands=tuple(band.core() for band in self.bands) or Settings().bands,
+            tenants={name: tenant.core() for name, tenant in self.tenants.items()},
+            tenant=self.default_tenant.core(),
+            attempts_max=self.upstream.attempts,
+            health=health,
+        )

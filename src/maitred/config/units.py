@@ -19,10 +19,13 @@ SIZE_BYTES = {
     "B": 1,
 }
 COUNT = {"M": 1_000_000, "k": 1_000, "": 1}
+MICRO_USD = 1_000_000
 DIGITS_MAX = 9
 """Keeps every duration exact in a float and every number short of absurd."""
 
 _NUMBER = re.compile(r"([0-9]+)([A-Za-z]*)")
+_MONEY = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?")
+_PERCENT = re.compile(r"([0-9]{1,3})(%?)")
 
 
 def quote(text: str) -> str:
@@ -53,6 +56,35 @@ def print_size(size_bytes: int) -> str:
 def parse_count(text: str) -> int:
     """The number in `256`, `32k` (32,000) or `2M` (2,000,000); ValueError says what to write instead."""
     return _parse(text, COUNT, "a count", "256")
+
+
+def parse_usd(text: str) -> int:
+    """Millionths of a USD in `2000` or `0.15`; ValueError says what to write instead."""
+    match = _MONEY.fullmatch(text)
+    if not match:
+        raise ValueError(f"{quote(text)} is no sum of USD; write a number such as 2000 or 0.15")
+    return int(match[1]) * MICRO_USD + int((match[2] or "").ljust(6, "0"))
+
+
+def print_usd(micro_usd: int) -> str | int:
+    """The sum without zeros at its end; a whole one as a number."""
+    whole, part = divmod(micro_usd, MICRO_USD)
+    return f"{whole}.{part:06}".rstrip("0") if part else whole
+
+
+def parse_percent(text: str) -> float:
+    """The part, 0 to 1, in `10%`; ValueError says what to write instead."""
+    match = _PERCENT.fullmatch(text)
+    if not match or int(match[1]) > 100:
+        raise ValueError(f"{quote(text)} is no percentage; write 0% to 100%")
+    if not match[2]:
+        raise ValueError(f"{text} has no unit; write {text}%")
+    return int(match[1]) / 100
+
+
+def print_percent(part: float) -> str:
+    """The part as a whole percentage."""
+    return f"{round(part * 100)}%"
 
 
 def _parse(text: str, units: dict[str, int], noun: str, example: str, bare_unit: str = "") -> int:

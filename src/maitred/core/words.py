@@ -7,10 +7,12 @@ are float seconds on the shell's monotonic clock; token counts are ints.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from msgspec import Struct
 
-from maitred.core.limits import UNLIMITED, Hold, Limits, Price
+from maitred.core.holders import Hold
+from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.outcome import FailureKind, Outcome
 
 PROGRESS_TOKENS = 16
@@ -170,6 +172,11 @@ class Endpoint(Struct, eq=False):
     a row are its own fault, the last one by the request `failed_by`; `ejections` counts them in a row too.
     `share` is the part of its places it may use, growing since `ready_at` after a return. `load` is what its
     metrics said at `observed_at`.
+
+    `reserved`: tokens of its KV cache set aside. `read_at`: when it will have read all prompts given to it,
+    at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace of
+    its streams, `slowness` how many times its fastest peer's that is, 1 unless it is an outlier. `cap`:
+    places, where the settings leave that to us; it was changed at `cap_at`.
     """
 
     name: str
@@ -191,6 +198,14 @@ class Endpoint(Struct, eq=False):
     ready_at: float = 0.0
     load: Load | None = None
     observed_at: float = 0.0
+    reserved: int = 0
+    read_at: float = 0.0
+    rests_until: float = 0.0
+    prefill_rate: float = 4096.0
+    tpot_s: float = 0.0
+    slowness: float = 1.0
+    cap: float = 0.0
+    cap_at: float = 0.0
 
 
 class LegPhase(IntEnum):
@@ -206,7 +221,8 @@ class Leg(Struct, eq=False):
     """One endpoint's part of a ticket, holding one place there from Go to leave, fail or finish.
 
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
-    `output_tokens` is the engine's output so far.
+    `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `read_at` when
+    its prompt was thought to be read.
     """
 
     number: int
@@ -219,6 +235,8 @@ class Leg(Struct, eq=False):
     sent_at: float = 0.0
     answered_at: float = 0.0
     output_tokens: int = 0
+    reserved: int = 0
+    read_at: float = 0.0
 
 
 class Phase(IntEnum):
@@ -236,6 +254,10 @@ class Ticket(Struct, eq=False):
     endpoints that failed this ticket, `blamed` is the last of them that was blamed for an error of its own
     wording; `lane` is the same for tickets that may sit at the same endpoints.
     `outcome` is set exactly once.
+
+    `band` is the priority class, `weight` the tenant's. `prompt_tokens` is the best guess at its prompt,
+    `need` the KV cache to set aside, in tokens; `ttft_s` the goal for its first token, 0 for none. `flow` is
+    whom its service was `charged` to. `hold` is what it has taken of limits.
     """
 
     request: Request
@@ -249,6 +271,13 @@ class Ticket(Struct, eq=False):
     blamed: Endpoint | None = None
     lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
+    band: str = "default"
+    weight: float = 1.0
+    ttft_s: float = 0.0
+    prompt_tokens: int = 0
+    need: int = 0
+    flow: Any = None
+    charged: float = 0.0
     hold: Hold | None = None
 
 
@@ -350,12 +379,12 @@ class Settings(Struct, frozen=True):
     version: int = 0
     pools: dict[str, PoolSettings] = {}
     default: PoolSettings = PoolSettings()
-    bands: tuple[BandSettings, ...] = (BandSettings("default"),)
-    tenants: dict[str, TenantSettings] = {}
-    tenant: TenantSettings = TenantSettings()
     attempts_max: int = 2
     accepting: bool = True
     health: HealthSettings = HealthSettings()
+    bands: tuple[BandSettings, ...] = (BandSettings("default"),)
+    tenants: dict[str, TenantSettings] = {}
+    tenant: TenantSettings = TenantSettings()
 
 
 class Endpoints(Struct, frozen=True, tag=True):
@@ -397,4 +426,4 @@ class Reset(Struct, frozen=True, tag="Settings"):
     settings: Settings
 
 
-Change = Endpoints | Probed | Observed | Held | Reset
+Change = Endpoints | Probed | Observed | Held | Reset | Periods | Accounts

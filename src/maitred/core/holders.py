@@ -1,0 +1,132 @@
+"""Who is limited: the state of one tenant, key or model, and the words in which it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from maitred.core.buckets import OUTPUT_TOKENS, PROMPT_TOKENS, REQUESTS, SLACK_S, TOKENS, Bucket
+from maitred.core.limits import MILLION, UNLIMITED, Limits, Price, Spent
+from maitred.core.outcome import Outcome, Refusal
+
+_RATES = (
+    ("requests_per_min", REQUESTS),
+    ("tokens_per_min", TOKENS),
+    ("prompt_tokens_per_min", PROMPT_TOKENS),
+    ("output_tokens_per_min", OUTPUT_TOKENS),
+)
+_KINDS = ("requests", "tokens", "prompt tokens", "output tokens")
+_BUDGETS = (
+    ("tokens_per_day", False),
+    ("tokens_per_month", False),
+    ("money_per_day", True),
+    ("money_per_month", True),
+)
+
+
+class Holder:
+    """One tenant, key or model: its buckets, what it runs, what it has spent and what is set aside."""
+
+    __slots__ = (
+        "buckets",
+        "budgets",
+        "limits",
+        "name",
+        "reserved_money",
+        "reserved_tokens",
+        "running",
+        "spent",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.limits = UNLIMITED
+        self.buckets: list[Bucket] = []
+        self.budgets: list[tuple[str, int, bool]] = []  # field of Spent, its bound, whether it is money
+        self.running = 0
+        self.reserved_tokens = self.reserved_money = 0
+        self.spent = Spent()
+
+    @property
+    def label(self) -> str:
+        """How refusals speak of it: by its kind alone."""
+        return f"this {self.name.partition(' ')[0]}"
+
+    def adopt(self, limits: Limits, now: float) -> None:
+        """Live by these limits from now on; a bucket keeps its level as far as it fits."""
+        before = {bucket.kind: bucket for bucket in self.buckets}
+        self.limits, self.buckets = limits, []
+        for field, kind in _RATES:
+            if bound := getattr(limits, field):
+                known = before.get(kind)
+                self.buckets.append(known.resized(bound, now) if known else Bucket(kind, bound, now))
+        self.budgets = [
+            (field, bound, money) for field, money in _BUDGETS if (bound := getattr(limits, field))
+        ]
+
+    def over_budget(self, tokens: int, money: int) -> tuple[str, int, int] | None:
+        """The first budget that so much more would pass, with its bound and what is left of it."""
+        for field, bound, is_money in self.budgets:
+            reserved, amount = (self.reserved_money, money) if is_money else (self.reserved_tokens, tokens)
+            left = bound - getattr(self.spent, field) - reserved
+            if amount > left or left <= 0:
+                return field, bound, max(0, left)
+        return None
+
+    def idle(self, now: float) -> bool:
+        """Whether a fresh holder would be no different."""
+        return not self.running and self.spent == Spent() and all(b.full_at <= now for b in self.buckets)
+
+
+class Hold(Struct):
+    """What one ticket has taken of its holders; given back or settled once, when it ends."""
+
+    holders: list[Holder]
+    prompt_tokens: int
+    output_tokens: int
+    price: Price
+    money: int
+    open: bool = True
+
+
+def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money: int, now: float) -> Refusal:
+    """Why these holders cannot take so much: what lasts longest is named, and when it is over.
+
+    `amounts` are by kind of bucket. Only the kind of holder is named: its client may not know of others.
+    """
+    _, tokens, prompt, output = amounts
+    estimate = f"the request is estimated at {prompt} prompt and {output} output tokens"
+    for holder in holders:
+        if (over := holder.over_budget(tokens, money)) is not None:
+            budget, bound, left = over
+            price = f", {_sum(budget, money)}" if "money" in budget else ""
+            message = f"has {_sum(budget, left)} left of {_sum(budget, bound)} a {budget.rpartition('_')[2]}"
+            return Refusal(Outcome.QUOTA_SPENT, f"{holder.label} {message}; {estimate}{price}")
+    lacking = [
+        (bucket.missing_s(amounts[bucket.kind], now), bucket, holder)
+        for holder in holders
+        for bucket in holder.buckets
+        if amounts[bucket.kind]
+    ]
+    missing_s, bucket, holder = max(lacking, key=lambda each: each[0], default=(0.0, None, holders[0]))
+    full = next((each for each in holders if 0 < each.limits.concurrent <= each.running), None)
+    if bucket is not None and (missing_s > SLACK_S or full is None):
+        left, kind = bucket.level(now).remaining, _KINDS[bucket.kind]
+        message = f"{holder.label} has {left} left of {bucket.limit} {kind} a minute"
+        if bucket.kind != REQUESTS:
+            message += f"; {estimate}"
+        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=_rounded_up(missing_s))
+    holder = full or holder
+    message = f"{holder.label} has {holder.running} of {holder.limits.concurrent} requests running or waiting"
+    return Refusal(Outcome.CONCURRENCY_LIMITED, message)
+
+
+def _sum(budget: str, amount: int) -> str:
+    return f"{amount / MILLION:.2f} USD" if "money" in budget else f"{amount} tokens"
+
+
+def _rounded_up(seconds: float) -> float:
+    """To the millisecond, so that a sum of floats is not taken for a longer wait than it is."""
+    return math.ceil((seconds - SLACK_S) * 1000) / 1000

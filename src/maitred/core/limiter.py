@@ -1,0 +1,238 @@
+"""Limits kept: everything is checked first and then taken, so what is refused costs nothing.
+
+Tokens are estimated when a request comes in and settled by what was used when it is over; until then a budget
+counts the estimate. Memory is bounded: holders that are idle and full are forgotten, and a crowd of new ones
+shares one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from maitred.core.buckets import MINUTE_S, SLACK_S, Level
+from maitred.core.holders import Hold, Holder, refusal
+from maitred.core.limits import (
+    FREE,
+    UNLIMITED,
+    Accounts,
+    Charge,
+    Charges,
+    Levels,
+    Limits,
+    Periods,
+    Price,
+    Spent,
+)
+
+HOLDERS_MAX = 65_536
+"""Holders known at once; those beyond share what one of their kind may take."""
+IDLE_MAX = 1024
+"""Up to so many holders none is forgotten: the few of a usual house are there to stay."""
+DAY_S = 86_400.0
+NEVER = float("inf")
+
+
+class Limiter:
+    """All holders of a gateway. A holder's name is its kind, a space and its own name: `tenant team-a`."""
+
+    def __init__(self) -> None:
+        self._holders: OrderedDict[str, Holder] = OrderedDict()
+        self._periods = Periods(0, 0, NEVER, NEVER)
+        self._charges = Charges(0, 0, {})
+        self._charges_before: Charges | None = None
+
+    def take(
+        self,
+        holders: Sequence[tuple[str, Limits]],
+        prompt_tokens: int,
+        output_tokens: int,
+        price: Price,
+        now: float,
+    ) -> Hold | None:
+        """Take a request's estimate from all its holders, or raise Refusal and take nothing.
+
+        None where nobody is limited.
+        """
+        for _, limits in holders:
+            if limits is not UNLIMITED:
+                break
+        else:
+            return None
+        self._turn_calendar(now)
+        tokens = prompt_tokens + output_tokens
+        money = 0 if price is FREE else price.of(prompt_tokens, 0, output_tokens)
+        amounts = (1, tokens, prompt_tokens, output_tokens)
+        held, fits, full_by = [], True, now + MINUTE_S + SLACK_S
+        for name, limits in holders:
+            if limits is UNLIMITED:
+                continue
+            holder = self._holders.get(name)
+            if holder is None or holder.limits is not limits:
+                holder = self._holder(name, limits, now)
+            held.append(holder)
+            if 0 < limits.concurrent <= holder.running:
+                fits = False
+            for bucket in holder.buckets:
+                at = bucket.full_at if bucket.full_at > now else now  # noqa: FURB136 - max() costs thrice
+                bucket.wanted_at = at = at + amounts[bucket.kind] * bucket.unit_s
+                if at > full_by and amounts[bucket.kind]:
+                    fits = False
+            if holder.budgets and holder.over_budget(tokens, money) is not None:
+                fits = False
+        if not fits:
+            raise refusal(held, amounts, money, now)
+        for holder in held:
+            holder.running += 1
+            holder.reserved_tokens += tokens
+            holder.reserved_money += money
+            for bucket in holder.buckets:
+                bucket.full_at = bucket.wanted_at
+        return Hold(held, prompt_tokens, output_tokens, price, money)
+
+    def settle(
+        self,
+        hold: Hold,
+        prompt_tokens: int,
+        cached_tokens: int,
+        output_tokens: int,
+        exact: bool,
+        now: float,
+    ) -> None:
+        """Put what was used in the place of the estimate, and charge it. Only the first call does anything.
+
+        Where nobody knows how long the prompt was (not `exact`), the estimate of it stands.
+        """
+        if not exact and not prompt_tokens:
+            prompt_tokens = hold.prompt_tokens
+        if not self._free(hold, 0, prompt_tokens, output_tokens, now):
+            return
+        self._turn_calendar(now)
+        tokens = prompt_tokens + output_tokens
+        money = hold.price.of(prompt_tokens, cached_tokens, output_tokens)
+        for holder in hold.holders:
+            if holder.budgets:
+                self._charge(holder, tokens, money)
+
+    def give_back(self, hold: Hold, now: float) -> None:
+        """Undo what a ticket took that never reached an engine."""
+        self._free(hold, 1, 0, 0, now)
+
+    def levels(self, holders: Sequence[tuple[str, Limits]], now: float) -> Levels | None:
+        """The tightest bucket of each kind among the holders; None where no rate is limited."""
+        tightest: list[Level | None] = [None, None, None, None]
+        for name, limits in holders:
+            holder = None if limits is UNLIMITED else self._holders.get(name)
+            for bucket in holder.buckets if holder else ():
+                level, known = bucket.level(now), tightest[bucket.kind]
+                if known is None or level.remaining < known.remaining:
+                    tightest[bucket.kind] = level
+        return Levels(*tightest) if any(tightest) else None
+
+    # -- accounts ---------------------------------------------------------------------------------
+
+    @property
+    def spent(self) -> dict[str, Spent]:
+        """What each holder has spent so far, for whoever watches."""
+        return {name: holder.spent for name, holder in list(self._holders.items())}
+
+    def follow(self, periods: Periods) -> None:
+        """Go with the calendar; a day or month that is over leaves nothing spent. It never goes back."""
+        before = self._periods
+        if periods.day < before.day:
+            return
+        self._periods = periods
+        if periods.day == before.day:
+            return
+        if self._charges.by_holder:
+            self._charges_before = self._charges
+        self._charges = Charges(periods.day, periods.month, {})
+        for holder in self._holders.values():
+            holder.spent.tokens_per_day = holder.spent.money_per_day = 0
+            if periods.month != before.month:
+                holder.spent = Spent()
+
+    def add(self, accounts: Accounts, now: float) -> None:
+        """Count what was spent elsewhere, as far as it is of this day and month."""
+        self._turn_calendar(now)
+        today, this_month = accounts.day == self._periods.day, accounts.month == self._periods.month
+        for name, more in accounts.spent.items():
+            spent = self._holder(name, None, now).spent
+            if today:
+                spent.tokens_per_day += more.tokens_per_day
+                spent.money_per_day += more.money_per_day
+            if this_month:
+                spent.tokens_per_month += more.tokens_per_month
+                spent.money_per_month += more.money_per_month
+
+    def charged(self) -> list[Charges]:
+        """What was charged since it was last asked, of this day and of the one before."""
+        before, self._charges_before = self._charges_before, None
+        charges, self._charges = self._charges, Charges(self._periods.day, self._periods.month, {})
+        return [each for each in (before, charges) if each is not None and each.by_holder]
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _holder(self, name: str, limits: Limits | None, now: float) -> Holder:
+        """The holder of this name, living by these limits; of a crowd, one for all of its kind."""
+        holder = self._holders.get(name)
+        if holder is None:
+            if len(self._holders) >= IDLE_MAX:
+                self._forget(now)
+            if len(self._holders) >= HOLDERS_MAX:
+                name = f"{name.partition(' ')[0]} *"
+            holder = self._holders.setdefault(name, Holder(name))
+        if limits is not None and holder.limits is not limits:
+            holder.adopt(limits, now)
+        return holder
+
+    def _forget(self, now: float) -> None:
+        """Look at two holders: so that, with each new one, those that are idle go by and by."""
+        for _ in range(2):
+            name, holder = self._holders.popitem(last=False)
+            if not holder.idle(now):
+                self._holders[name] = holder
+
+    def _free(self, hold: Hold, requests: int, prompt_tokens: int, output_tokens: int, now: float) -> bool:
+        """Give back the requests and what the estimate was too high; False when that was done before."""
+        if not hold.open:
+            return False
+        hold.open = False
+        reserved = hold.prompt_tokens + hold.output_tokens
+        prompt, output = hold.prompt_tokens - prompt_tokens, hold.output_tokens - output_tokens
+        amounts = (requests, prompt + output, prompt, output)
+        for holder in hold.holders:
+            holder.running -= 1
+            holder.reserved_tokens -= reserved
+            holder.reserved_money -= hold.money
+            for bucket in holder.buckets:
+                bucket.give(amounts[bucket.kind], now)
+        return True
+
+    def _charge(self, holder: Holder, tokens: int, money: int) -> None:
+        spent = holder.spent
+        spent.tokens_per_day += tokens
+        spent.tokens_per_month += tokens
+        spent.money_per_day += money
+        spent.money_per_month += money
+        charge = self._charges.by_holder.get(holder.name)
+        if charge is None:
+            charge = self._charges.by_holder[holder.name] = Charge()
+        charge.tokens += tokens
+        charge.money += money
+
+    def _turn_calendar(self, now: float) -> None:
+        """Begin the next day by ourselves when nobody has said so; who tells us may be late."""
+        periods = self._periods
+        if now < periods.day_ends_at:
+            return
+        days = 1 + int((now - periods.day_ends_at) // DAY_S)
+        month_over = now >= periods.month_ends_at
+        self.follow(
+            Periods(
+                periods.day + days,
+                periods.month + month_over,
+                periods.day_ends_at + days * DAY_S,
+                NEVER if month_over else periods.month_ends_at,
+            )
+        )
