@@ -66,13 +66,6 @@ def longest_context(endpoints: Iterable[Endpoint]) -> int:
             longest = max(longest, tokens)
     return longest
 
-    def open_to(self, names: tuple[str, ...]) -> bool:
-        """Whether who may use these models, () for all, may use this one.
-
-        A model's own name opens its other names too; an adapter must be named itself.
-        """
-        return not names or self.name in names or (not self.adapter and self.pool in names)
-
 
 class Models:
     """The served names. Replaced as a whole by `serve`; cards are what an engine says of its model."""
