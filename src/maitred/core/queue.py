@@ -169,9 +169,8 @@ class PoolQueue:
                 other.credit = min(CREDIT_MAX, other.credit + other.settings.share_min * cost)
         band.credit = max(-cost, band.credit - cost)
         if ticket.flow is None:  # a retry has been counted
-            band.clock = max(band.clock, flow.tag)
             ticket.flow, ticket.charged = flow, FAIRNESS[self._limits.fairness](cost)
-            band.charge(flow, ticket.charged)
+            band.serve(flow, ticket.charged)
 
     def settle(self, ticket: Ticket, cost: float) -> None:
         """Count what a seated ticket did cost, in place of what was thought."""
