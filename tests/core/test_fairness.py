@@ -164,7 +164,7 @@ def test_a_retry_keeps_its_place_and_is_charged_once() -> None:
 
 
 def flood(line: Line, count: int, fresh: int) -> int:
-    """So many tenants of which each comes once, `fresh` of them at a time; how many had to be served for it."""
+    """So many tenants that come once, `fresh` of them at a time; how many were served for it."""
     served = waiting = 0
     for number in range(count):
         line.push(f"x{number}")

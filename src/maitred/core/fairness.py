@@ -4,8 +4,8 @@ Each tenant that waits has a flow with a tag: how much service it has had, over 
 next; serving moves it on by what the request is thought to cost, and at its end by what it did cost. A
 newcomer starts at the band's clock: it is owed nothing for the time it was not here, and owes nothing. The
 clock is the tag of who was served last, and moves on with what is served, by the part that each has of it:
-else those who come anew without end would keep behind them whoever was served once. (P. Goyal et al., Start-time Fair Queuing, 1996; in tokens: Y. Sheng et al.,
-Fairness in Serving Large Language Models, 2024.)
+else those who come anew without end would keep behind them whoever was served once. (P. Goyal et al.,
+Start-time Fair Queuing, 1996; in tokens: Y. Sheng et al., Fairness in Serving Large Language Models, 2024.)
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ class Band:
         if flow is None:
             flow = Flow(self._numbers)
             self._flows["" if limits.fairness == "strict" else ticket.identity.tenant] = flow
+        if not self.waiting and not ticket.attempts:
+            self.pace.begin(ticket.arrival)
         if not flow.waiting:
             flow.tag, flow.weight = max(flow.tag, self.clock), ticket.weight
             self.weight += flow.weight
@@ -157,11 +159,9 @@ class Band:
                 if turn[2].waiting and turn[0] == turn[2].tag:
                     heapq.heappush(self._turns, turn)
 
-    def newest(self) -> tuple[Ticket, Flow] | None:
-        """Who came last."""
-        for flow, entry in reversed(self._places.values()):
-            return entry[3], flow
-        return None
+    def newest(self) -> Iterator[Ticket]:
+        """Everybody who waits, who came last first."""
+        return (entry[3] for _, entry in reversed(self._places.values()))
 
     def all(self) -> list[Ticket]:
         """Everybody who waits."""
