@@ -32,6 +32,9 @@ from maitred.core.words import (
 )
 
 
+NO_FACTS = Facts()
+
+
 class Hall:
     """One gateway; every helper speaks at `now`, which only the test moves."""
 
@@ -50,7 +53,7 @@ class Hall:
         urls = {pool: tuple(f"http://{host}:1" for host in hosts) for pool, hosts in pools.items()}
         self.gateway.update(Endpoints(urls), self.now)
 
-    def probe(self, name: str, *, ok: bool = True, facts: Facts = Facts()) -> None:
+    def probe(self, name: str, *, ok: bool = True, facts: Facts = NO_FACTS) -> None:
         """Ask; one that is not well refuses connections."""
         self.gateway.update(Probed(name, ok, facts, "" if ok else "refused", refused=not ok), self.now)
 
