@@ -31,7 +31,6 @@ from maitred.core.words import (
     Usage,
 )
 
-
 NO_FACTS = Facts()
 
 
