@@ -268,10 +268,11 @@ def test_where_an_automatic_cap_begins() -> None:
 
 
 def test_an_automatic_cap_rises_while_it_binds_and_no_faster_than_engines_show_it() -> None:
-    place, limits = endpoint(cap=40, running=40), PoolSettings(cap=0, tpot_s=0.05)
-    for _ in range(3):
-        ends(place, 0.02, NOW, limits)
+    place, limits = endpoint(cap=40, running=60), PoolSettings(cap=0, tpot_s=0.05)
+    for passed_s in (0.0, 0.5, CAP_PERIOD_S - 0.1):
+        ends(place, 0.02, NOW + passed_s, limits)
     assert place.cap == 42
+    place.running = 40
     ends(place, 0.02, NOW + CAP_PERIOD_S, limits)
     assert place.cap == 42  # 40 run; it does not bind
     place.running = 42
