@@ -70,6 +70,15 @@ def test_a_higher_band_is_served_first_whatever_came_before() -> None:
     assert [serve_next(hall) for _ in range(4)] == [[ticket] for ticket in (*chat, *batch)]
 
 
+def test_new_settings_turn_the_bands_round_for_those_who_wait() -> None:
+    hall = banded(cap=1)
+    hall.seat()
+    chat, batch = hall.accept(), hall.accept(band="batch")
+    hall.release()
+    hall.set(Settings(default=PoolSettings(cap=1), bands=(BATCH, CHAT)))
+    assert [serve_next(hall), serve_next(hall)] == [[batch], [chat]]
+
+
 @pytest.mark.parametrize(
     ("asked", "allowed", "band"),
     [
@@ -359,6 +368,42 @@ def test_others_pass_one_that_is_too_large_for_a_while_then_an_endpoint_is_kept_
     assert hall.seated()[:2] == [large, own]
     assert large.legs[0].endpoint is kept
     assert not hall.gateway._pool("p").queue.held_at
+
+
+def test_others_pass_when_the_one_that_a_place_was_kept_for_leaves() -> None:
+    hall = with_kv(1000)
+    prompt(hall, 700)
+    hall.seated()
+    large = prompt(hall, 800)
+    hall.release()
+    hall.now += HOLD_S
+    small = prompt(hall, 100, "other")
+    assert hall.seated() == []
+    hall.finish(large, Outcome.CLIENT_GONE)
+    assert hall.seated() == [small]
+
+
+def test_a_first_token_makes_room_for_the_next_prompt() -> None:
+    hall = Hall(limited(ttft_s=2.0))
+    hall.open(p="a")
+    leg = hall.seat(prompt_tokens=int(hall.endpoint("p/a:1").prefill_rate), prompt_exact=True)
+    hall.gateway.sent(leg, hall.now)
+    second = hall.accept(prompt_tokens=100, prompt_exact=True)
+    hall.release()
+    hall.now += 1.0  # by the clock it has been read
+    assert hall.seated() == []
+    hall.gateway.answered(leg, hall.now)
+    assert hall.seated() == [second]
+
+
+def test_a_place_that_was_not_taken_after_all_is_free() -> None:
+    hall = Hall(limited(cap=1))
+    hall.open(p="ab")
+    leg, _ = hall.seat(), hall.seat()
+    waiting = hall.accept()
+    assert hall.seated() == []
+    hall.gateway.sent(leg, hall.now, "p/b:1")
+    assert hall.seated() == [waiting]
 
 
 def test_prompts_beyond_what_can_be_read_in_time_wait_here_and_the_timer_rings_for_them() -> None:
