@@ -426,8 +426,9 @@ class Shell(RuleBasedStateMachine):
         return replace(chosen, pools=pools, default=replace(chosen.default, fairness=self.fairness))
 
     def place(self, ticket: Ticket) -> int:
-        """The number of its band in the order in which they are served."""
-        return list(self.core._pools[ticket.request.pool].queue._bands).index(ticket.band)
+        """The number of its band in the order in which they are served; one that has left comes last."""
+        names = [*self.core._pools[ticket.request.pool].queue._bands, ticket.band]
+        return names.index(ticket.band)
 
     def same_line(self, one: Ticket, other: Ticket) -> bool:
         """Whether one must go before the other, as it came first."""
@@ -441,7 +442,8 @@ class Shell(RuleBasedStateMachine):
 
     def owed(self, ticket: Ticket) -> bool:
         """Whether its band may be served before those above it."""
-        return self.core._pools[ticket.request.pool].queue._bands[ticket.band].settings.share_min > 0
+        band = self.core._pools[ticket.request.pool].queue._bands.get(ticket.band)
+        return band is not None and band.settings.share_min > 0
 
     def past_goal(self, ticket: Ticket) -> bool:
         """Whether its first token would come too late from one that could have it."""
