@@ -15,7 +15,8 @@ from msgspec import structs
 
 from maitred.app import bench
 from maitred.app.bench import Plan
-from maitred.bench import trial, workers
+from maitred.bench import during, trial, workers
+from maitred.bench.forms import FORMS
 from maitred.bench.load import Progress
 from maitred.bench.shot import Own, Run, Shot
 from maitred.bench.targets import Facts, Target
@@ -74,8 +75,42 @@ def test_two_runs_have_no_text_in_common(tasks: list[workers.Task]) -> None:
 
 
 def test_reads_are_not_kept_of_very_long_runs(tasks: list[workers.Task]) -> None:
-    bench.measure(structs.replace(PLAN, spec=trial.quick(500.0, 600.0, 100, 100)), FACTS, StringIO())
+    plan = structs.replace(PLAN, spec=trial.quick(500.0, 600.0, 100, 100))
+    made = bench.measure(plan, FACTS, StringIO())
     assert not tasks[0].options.trace
+    assert "there is no ITL" in made.doubts[-1].text
+    whole = structs.replace(plan.target, form=FORMS["embeddings"])
+    made = bench.measure(structs.replace(plan, target=whole), FACTS, StringIO())
+    assert not any("ITL" in doubt.text for doubt in made.doubts), "nor would there be, of a short one"
+
+
+def test_an_engine_that_tells_nothing_is_told(tasks: list[workers.Task]) -> None:
+    made = bench.measure(structs.replace(PLAN, engines=(NOBODY,)), FACTS, StringIO())
+    assert made.doubts[-1].text.startswith("the engines given did not tell where time goes")
+    made = bench.measure(PLAN, FACTS, StringIO())
+    assert not any("engines" in doubt.text for doubt in made.doubts)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_command_that_outlasts_the_load_ends_when_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet: bool
+) -> None:
+    def load(task: workers.Task, _workers: int, watch: Callable[[Progress], bool]) -> Run:
+        while not (tmp_path / "up").exists():
+            assert not watch(Progress())
+        over.append(True)
+        return finished(task)
+
+    over: list[bool] = []
+    monkeypatch.setattr(during, "GRACE_S", 0.1)
+    monkeypatch.setattr(workers, "run", load)
+    command = f"touch {tmp_path}/up; sleep 60"
+    brief = structs.replace(PLAN, spec=trial.quick(2000.0, 0.001, 100, 10), during=command)
+    out = StringIO()
+    made = bench.measure(brief, FACTS, out, quiet=quiet, stopped=lambda: bool(over))
+    assert made.during is not None
+    assert made.during.code == -15
+    assert out.getvalue() == ("" if quiet else "the load is over, and the command is not; Ctrl-C ends it\n")
 
 
 def test_a_search_finds_the_rate_and_tells_of_its_run(tasks: list[workers.Task]) -> None:
@@ -99,6 +134,16 @@ def test_a_slow_rate_is_probed_for_longer(tasks: list[workers.Task]) -> None:
     bench.search(slow, FACTS, StringIO(), 20.0, quiet=True)
     assert trial.duration_s(tasks[0].spec) == pytest.approx(1.2 * 118)
     assert trial.duration_s(tasks[-1].spec) == pytest.approx(1.2 * 20)
+
+
+def test_a_probe_is_never_too_large(tasks: list[workers.Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "REQUESTS_MAX", 300)
+    made = bench.search(PLAN, FACTS, StringIO(), 50.0)
+    assert made.goodput is not None
+    assert made.goodput.found.resolved
+    for task in tasks:
+        [rate] = task.options.rates.values()
+        assert trial.duration_s(task.spec) == pytest.approx(1.2 * min(50.0, 300 / rate))
 
 
 def test_a_search_on_a_hopeless_server_ends(

@@ -11,8 +11,8 @@ import pytest
 
 from maitred.app.simulations import Task, WorkerDied, ladder_json, look, run_all, run_task, yardsticks
 from maitred.config.raw import ConfigError
-from maitred.core.gateway import Gateway
 from maitred.core.journal import replay
+from maitred.core.world import World
 from maitred.sim.invariants import Violation
 from maitred.sim.simulate import SimulationError
 from maitred.sim.summary import summarize, to_json
@@ -52,7 +52,7 @@ def test_a_violation_comes_from_its_process_whole(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    worker = "from maitred.core.gateway import Gateway; Gateway._vacate = lambda *_: None"
+    worker = "from maitred.core import saturation; saturation.give_back = lambda *_: None"
     (tmp_path / "sitecustomize.py").write_text(worker)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(Violation, match=r"seed 1, event \d+: .* hold a place") as raised:
@@ -153,13 +153,13 @@ def test_a_violation_leaves_a_journal_that_replays(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    frees = Gateway._free
+    frees = World.free
 
-    def forgets(gateway: Gateway, leg: object, now: float) -> None:
+    def forgets(world: World, leg: object, now: float) -> None:
         if now < 1.0:
-            frees(gateway, leg, now)  # type: ignore[arg-type]
+            frees(world, leg, now)  # type: ignore[arg-type]
 
-    with patch.object(Gateway, "_free", forgets):
+    with patch.object(World, "free", forgets):
         with pytest.raises(Violation) as raised:
             run_task(task)
         journal = Path("violation-fleet-1.journal")

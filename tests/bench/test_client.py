@@ -112,6 +112,21 @@ def test_without_usage_events_are_counted() -> None:
     assert shot.reads_at == ()
 
 
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_usage_counts_for_what_came_before_it(reads: int) -> None:
+    last = event("c").replace(b'"choices"', b'"usage":{"prompt_tokens":7,"completion_tokens":5},"choices"')
+    for events, tokens, counted in (
+        ((usage(7, 0), event("a"), event("b"), DONE), 2, True),
+        ((usage(7, 0), event("a"), last, DONE), 5, False),
+        ((last, event("a"), usage(7, 6), DONE), 6, False),
+        ((event("a"), last, event("b"), DONE), 3, True),
+    ):
+        body = b"".join(events)
+        size = -(-len(body) // reads)
+        shot = Heard().answer(*(body[i : i + size] for i in range(0, len(body), size)))
+        assert (shot.tokens, shot.counted) == (tokens, counted)
+
+
 def test_thinking_comes_before_the_answer() -> None:
     thought = b'data: {"choices":[{"delta":{"reasoning_content":"hm"}}]}\n\n'
     heard = Heard(conversation=1, turn=1)

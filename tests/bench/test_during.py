@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
+from maitred.bench import during
 from maitred.bench.during import LINES_SHOWN, Command, Happening, course
 from maitred.bench.shot import UNFINISHED, Ending
 from tests.bench.finished import answered, lost, run
@@ -24,13 +27,22 @@ class Clock:
         return self.now
 
 
+GRACE_S = 0.2
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests do not wait for what is stubborn, nor for who buries the children of the dead."""
+    monkeypatch.setattr(during, "GRACE_S", GRACE_S)
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
 
 
 def happened(command: Command) -> Happening:
-    found = command.end(wait=True)
+    found = command.end(lambda: False)
     assert found is not None
     return found
 
@@ -47,7 +59,7 @@ def test_it_runs_when_it_is_time_and_not_before(clock: Clock, tmp_path: Path) ->
     with Command(f"touch {tmp_path}/ran", 5.0, clock) as command:
         clock.now = 104.9
         command.tick()
-        assert command.end(wait=True) is None
+        assert command.end(lambda: False) is None
         assert not (tmp_path / "ran").exists()
         clock.now = 105.2
         command.tick()
@@ -58,7 +70,7 @@ def test_it_runs_when_it_is_time_and_not_before(clock: Clock, tmp_path: Path) ->
 def test_no_command_never_runs(clock: Clock) -> None:
     with Command("", 0.0, clock) as command:
         command.tick()
-        assert command.end(wait=True) is None
+        assert command.end(lambda: False) is None
 
 
 def test_its_end_is_when_it_was_seen(clock: Clock, tmp_path: Path) -> None:
@@ -98,13 +110,77 @@ def test_it_is_ended_with_all_it_started(clock: Clock, tmp_path: Path, asked: bo
         command.tick()
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         if asked:
-            found = command.end(wait=False)
+            found = command.end(lambda: True)
             assert found is not None
             assert found.code < 0
     assert command._process is not None
     assert command._process.returncode < 0  # it was not waited for
     stat = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
     until(lambda: not stat.exists() or stat.read_text().split()[2] == "Z")
+
+
+def test_it_runs_from_its_begin_to_its_end(clock: Clock) -> None:
+    with Command("exit 0", 5.0, clock) as command:
+        command.tick()
+        assert not command.runs
+        clock.now += 5.0
+        command.tick()
+        until(lambda: not command.runs)
+        assert happened(command).code == 0
+
+
+def test_it_is_waited_for_until_somebody_has_enough(clock: Clock) -> None:
+    asked: list[float] = []
+
+    def given_up() -> bool:
+        assert command.runs
+        asked.append(clock.now)
+        return len(asked) == 3
+
+    with Command("sleep 60", 0.0, clock) as command:
+        command.tick()
+        found = command.end(given_up)
+    assert found is not None
+    assert found.code == -signal.SIGTERM
+    assert len(asked) == 3
+
+
+STUBBORN = (
+    "trap '' TERM; echo > {0}/up; sleep 60; sleep 60",
+    "(trap '' TERM; echo > {0}/up; sleep 60) & wait",
+)
+
+
+@pytest.mark.parametrize("stubborn", STUBBORN, ids=["itself", "its child"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_ignores_its_end_is_killed(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: str, at_once: bool
+) -> None:
+    monkeypatch.setattr(during, "GRACE_S", 10.0 if at_once else GRACE_S)
+    began_at = time.monotonic()
+    with ExitStack() as stack:
+        stack.enter_context(suppress(SystemExit))
+        command = stack.enter_context(Command(stubborn.format(tmp_path), 0.0, clock))
+        command.tick()
+        until((tmp_path / "up").exists)
+        if at_once:
+            raise SystemExit
+    process = command._process
+    assert process is not None
+    assert process.returncode < 0
+    until(lambda: not alive(process.pid))
+    assert time.monotonic() - began_at < 10.0
+
+
+def alive(group: int) -> list[str]:
+    """Processes of a group that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                found.append(stat.parent.name)
+    return found
 
 
 def test_conversations_are_counted_where_they_broke() -> None:
@@ -125,9 +201,21 @@ def test_conversations_are_counted_where_they_broke() -> None:
         name: (window.requests, window.refused, window.failed, window.conversations, window.broken)
         for name, window in found.windows.items()
     }
-    assert counts == {"before": (2, 0, 1, 2, 1), "during": (4, 1, 1, 3, 2), "after": (3, 0, 2, 3, 2)}
-    assert found.broken == 5
+    assert counts == {"before": (2, 0, 1, 2, 1), "during": (4, 1, 1, 3, 2), "after": (3, 0, 2, 1, 0)}
+    assert (found.broken, found.lost) == (3, 2)
+    assert found.line == (
+        "3 conversations were broken in all; 2 requests outside of any were lost; the command ended with 0"
+    )
     assert found.windows["before"].ttft_p50_s == pytest.approx(0.2)
+
+
+def test_how_a_command_ended_is_told() -> None:
+    def line(code: int, *lines: str) -> str:
+        return course(run([]), Happening("x", 10.0, 20.0, code, list(lines))).line
+
+    assert line(3, "a", "no cluster").endswith("in all; the command ended with 3: no cluster")
+    assert line(-15).endswith("in all; the command was ended by signal 15")
+    assert line(0, "done").endswith("in all; the command ended with 0")
 
 
 def test_nothing_happened_around_it() -> None:

@@ -288,7 +288,7 @@ def test_what_a_command_broke_stands_first() -> None:
     told = course(made, Happening("kubectl rollout restart", 10.0, 20.0, 1, ["error: no cluster"]))
     text = printed(of_run(document(made, during=told)))
     assert text.index("Around kubectl rollout restart") < text.index("Requests")
-    assert "the command ended with 1: error: no cluster" in text
+    assert "the command ended with 1: error: no cluster" in " ".join(text.split())
     assert f"{told.broken:,} conversations were broken" in text
 
 

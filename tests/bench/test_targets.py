@@ -188,6 +188,17 @@ async def test_a_server_that_never_answers() -> None:
             await preflight(Target(place.url), "m", place.network, asyncio.get_running_loop().time)
 
 
+@in_virtual_time()
+async def test_a_long_list_of_models_is_cut() -> None:
+    listed = {"data": [{"id": f"model-{number}" + "x" * 40} for number in range(1500)]}
+    async with serving(lambda _: [(0.0, whole(json.dumps(listed).encode()))]) as place:
+        for name in ("", "mine"):
+            with pytest.raises(TargetError) as error:
+                await preflight(Target(place.url), name, place.network, asyncio.get_running_loop().time)
+            assert " and 1,490 more" in str(error.value)
+            assert len(str(error.value)) < 500
+
+
 def test_a_password_is_not_said_again() -> None:
     with pytest.raises(TargetError) as raised:
         parse("http://u:hunter2@h:1")

@@ -11,13 +11,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 from msgspec import structs
 
+from maitred.bench import workers
 from maitred.bench.forms import FORMS
+from maitred.bench.interrupt import STOPS, Interrupt
 from maitred.bench.load import LoadOptions, Progress
 from maitred.bench.shot import Ending, Own, Run, Shot
 from maitred.bench.targets import Target, TargetError
@@ -105,24 +109,62 @@ def test_whoever_watches_may_end_it(url: str, tmp_path: Path, count: int) -> Non
     seen = run(task(url, specified(tmp_path, ENDLESS)), count, lambda progress: progress.endings[0] >= 4)
     assert seen.ended_early
     assert 4 <= len(seen.shots) < 60
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_is_over_before_it_began_sends_nothing(url: str, tmp_path: Path) -> None:
+    seen = run(task(url, specified(tmp_path, ENDLESS)), 1, lambda _: True)
+    assert (seen.shots, seen.ended_early) == ([], True)
+
+
+@pytest.mark.parametrize("number", STOPS)
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_interrupt_keeps_what_there_is(url: str, tmp_path: Path, count: int) -> None:
+def test_a_signal_to_all_keeps_what_there_is(
+    url: str, tmp_path: Path, count: int, number: signal.Signals
+) -> None:
     def watch(progress: Progress) -> bool:
-        if progress.endings[0] >= 2 and not sent:
-            sent.append(True)
+        if progress.endings[0] >= 2 and not interrupt.heard():
             for child in multiprocessing.active_children():  # Ctrl-C goes to all of a terminal's processes
-                os.kill(child.pid or 0, signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+                os.kill(child.pid or 0, number)
+            os.kill(os.getpid(), number)
+        return interrupt.heard()
+
+    with Interrupt() as interrupt:
+        seen = run(task(url, specified(tmp_path, ENDLESS)), count, watch)
+    assert seen.ended_early
+    assert seen.workers_lost == 0
+    assert len(seen.shots) >= 2
+
+
+def test_a_signal_while_workers_start_is_heard_then(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*words: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        heard.append(interrupt.heard())
+        started(*words)
+
+    heard: list[bool] = []
+    started = workers._start
+    monkeypatch.setattr(workers, "_start", start)
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # as in a fresh process
+    with Interrupt() as interrupt:
+        seen = run(task(url, specified(tmp_path, ENDLESS)), 2, lambda _: interrupt.heard())
+        assert heard == [False, False]
+        assert interrupt.heard()
+    assert (seen.ended_early, seen.workers_lost) == (True, 0)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & set(STOPS)
+    assert not multiprocessing.active_children()
+
+
+def test_the_end_of_all_leaves_no_worker(url: str, tmp_path: Path) -> None:
+    def watch(progress: Progress) -> bool:
+        if progress.sent:
+            raise SystemExit
         return False
 
-    sent: list[bool] = []
-    seen = run(task(url, specified(tmp_path, ENDLESS)), count, watch)
-    assert seen.ended_early
-    assert len(seen.shots) >= 2
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(SystemExit):
+        run(task(url, specified(tmp_path, ENDLESS)), 2, watch)
+    assert not multiprocessing.active_children()
 
 
 def test_a_lost_worker_is_told(url: str, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -119,37 +121,72 @@ def test_a_workload_with_a_command_in_its_middle(url: str, tmp_path: Path) -> No
     assert "sent       60" in said.stdout
 
 
-def test_ctrl_c_prints_the_report_so_far(url: str) -> None:
+@contextmanager
+def endless(url: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A long run, from when some of its requests were answered; killed where it still runs at last."""
     answered = answers(url)
+    command = [*MAITRED, "bench", url, "--rate", "50/s", "--duration", "60s", "--output-tokens", "2", *words]
     with subprocess.Popen(
-        [*MAITRED, "bench", url, "--rate", "50/s", "--duration", "60s", "--output-tokens", "2", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while answers(url) < answered + 20:
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        try:
+            while answers(url) < answered + 20:
+                assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_signal_prints_the_report_so_far(url: str, workers: str, number: signal.Signals, code: int) -> None:
+    with endless(url, "--json", "--workers", workers) as process:
+        os.killpg(process.pid, number)
         out, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (code, "")
     told = json.loads(out)
     assert told["run"]["ended_early"]
+    assert told["run"]["workers_lost"] == 0
     assert 0 < told["figures"]["whole"]["completed"] < 1000
     assert any("was ended early" in doubt["text"] for doubt in told["doubts"])
+
+
+def test_workers_without_a_parent_end_without_a_word(url: str) -> None:
+    with endless(url, "--workers", "2") as process:
+        process.kill()
+        # Their ends of these pipes are closed when the last of them is gone.
+        assert process.communicate(timeout=20) == ("", "")
+
+
+def test_a_signal_ends_a_command_that_outlasts_the_load(url: str, tmp_path: Path) -> None:
+    command = f"echo $$ > {tmp_path}/pid; exec sleep 600"
+    words = ("bench", url, *QUICK, "--during", command)
+    with Child(*MAITRED, *words) as child:
+        child.expect("the load is over, and the command is not; Ctrl-C ends it")
+        child.signal(signal.SIGINT)
+        assert child.wait() == 130
+    assert "broken in all; the command was ended by signal 15" in child.output
+    assert "Where the time goes" in child.output
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_what_is_asked_for_reaches_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Plan] = []
 
-    def search(plan: Plan, _facts: Facts, out: TextIO, probe_s: float, *, quiet: bool) -> Document:
+    def search(
+        plan: Plan, _facts: Facts, _out: TextIO, probe_s: float, *, quiet: bool, stopped: Callable[[], bool]
+    ) -> Document:
         plans.append(plan)
-        assert (probe_s, quiet) == (9.0, True)
+        assert (probe_s, quiet, stopped()) == (9.0, True, False)
         return document(busy_day())
 
     monkeypatch.setenv("SOME_KEY", "c0ffee")
     monkeypatch.setattr(app, "prepare", lambda plan: (plan, Facts((), "m", 4.0)))
     monkeypatch.setattr(app, "search", search)
     words = (
+        *("--engine", "http://e:9/", "--engine", "http://f:9/v1"),
         "--any-length",
         "--key-env",
         "SOME_KEY",
@@ -169,6 +206,7 @@ def test_what_is_asked_for_reaches_the_load(monkeypatch: pytest.MonkeyPatch) -> 
     [plan] = plans
     assert plan.target == Target("http://h:1", "", FORMS["responses"], "", "c0ffee", ignore_eos=False)
     assert (plan.workers, plan.seed, plan.slo, plan.models) == (3, 7, Slo(2.0, 0.05), ())
+    assert plan.engines == ("http://e:9", "http://f:9")
 
 
 def test_two_files_are_compared(tmp_path: Path) -> None:
@@ -206,6 +244,37 @@ def test_two_files_are_compared(tmp_path: Path) -> None:
             "--find-goodput needs limits to keep; write --slo",
         ),
         (["http://h:1", "--rate", "5/s", "--csv", "/no/such/x"], "--csv: there is no folder /no/such"),
+        (
+            ["http://h:1", "--rate", "5/s", "--csv", "./x", "--html", "x"],
+            "--csv and --html name the same file",
+        ),
+        (["http://h:1", "--rate", "5/s", "--slo", "ttft=1s,ttft=2s"], "--slo: ttft is there twice"),
+        (["http://h:1", "--rate", "5/s", "--slo", ""], "--slo is empty; give it a value, or leave it out"),
+        (["http://h:1", "--rate", "5/s", "--during", ""], "--during is empty; give it a value"),
+        (
+            ["http://h:1", "--rate", "5/s", "--engine", "g:8000"],
+            "--engine: 'g:8000' is no server; write http",
+        ),
+        (
+            ["http://h:1", "--rate", "5/s", "--engine", "http://g:99999"],
+            "--engine: 'http://g:99999': Port out",
+        ),
+        (["http://h:1", "--rate", "5/s", "--engine", "http://g:1/a"], "--engine: 'http://g:1/a' has a path"),
+        (["http://h:1", "--workload", "trial", "--duration", "9s"], "--duration has no effect: --workload"),
+        (
+            ["http://h:1", "--workload", "trial", "--output-tokens", "128"],
+            "--output-tokens has no effect: --workload says how long",
+        ),
+        (
+            ["http://h:1", "--rate", "1/s", "--api", "embeddings", "--any-length"],
+            "--any-length has no effect",
+        ),
+        (
+            ["http://h:1", "--compare", "a", "b"],
+            "URL has no effect: --compare measures nothing; leave it out",
+        ),
+        (["--compare", "a", "b", "--csv", "x"], "--csv has no effect: --compare measures nothing"),
+        (["--compare", "a", "b", "--workers", "1"], "--workers has no effect: --compare measures nothing"),
     ],
 )
 def test_wrong_usage_is_2_and_says_what_to_write(words: list[str], error: str) -> None:
@@ -234,6 +303,51 @@ def test_what_cannot_be_measured_is_2_and_one_line(words: list[str], error: str)
     assert (said.exit_code, said.stdout) == (2, "")
     [line] = said.stderr.splitlines()
     assert line.startswith(error)
+
+
+def test_a_file_that_nests_too_deep_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text('{"format": 1, "more": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    said = say("--compare", str(path), str(path))
+    assert said.exit_code == 2
+    [line] = said.stderr.splitlines()
+    assert line.startswith(f"{path}: is no run that --out or --json wrote")
+
+
+def test_a_full_disk_loses_no_report(url: str) -> None:
+    said = say(url, *QUICK, "--quiet", "--out", "/dev/full")
+    assert said.exit_code == 2
+    assert "Where the time goes" in said.stdout
+    assert said.stderr.splitlines()[-1] == "Error: --out: /dev/full: No space left on device"
+
+
+def test_whoever_reads_may_stop(url: str) -> None:
+    with subprocess.Popen(
+        [*MAITRED, "bench", url, *QUICK, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_what_the_system_refuses_is_told_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(_: Plan) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(app, "prepare", prepare)
+    said = say("http://h:1", "--rate", "5/s")
+    assert said.exit_code == 2
+    assert said.stderr.splitlines()[-1] == "Error: Too many open files"
+
+
+def test_an_interrupt_before_anything_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(_: Plan) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "prepare", prepare)
+    said = say("http://h:1", "--rate", "5/s")
+    assert (said.exit_code, said.output) == (130, "")
 
 
 def test_a_server_that_wants_a_key_is_one_line(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from maitred.config.flow import ModelLimits
 from maitred.config.load import load
 from maitred.config.tree import Config, EndpointsDns, EndpointsFile, Health, Model
 from maitred.control.discovery import REFRESH_S, SILENT_S, Discovery
-from maitred.control.models import Models, Route
+from maitred.control.models import Models, Route, TokenLimits
 from maitred.core.gateway import Gateway
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import (
@@ -41,6 +43,7 @@ from maitred.net.sweep import Sweep
 from maitred.observe.findings import Findings
 
 PROBING, READY, EJECTED, _, GONE = EndpointState
+TOLD = TokenLimits(context=4096)
 
 
 def card(name: str, **more: object) -> dict[str, object]:
@@ -196,8 +199,8 @@ async def test_a_configured_model_is_ready_where_it_is_served(it: Town) -> None:
     good, bad = it.gateway.table.by_name.values()
     assert (good.facts.engine, good.facts.model, good.facts.context_tokens) == ("vllm", "Q", 4096)
     assert bad.why == "serves 'other', not 'Q'; add served_as: other"
-    assert it.models.find("q") == Route("q", "q", "Q")
-    assert it.models.find("default") == Route("default", "q", "Q")
+    assert it.models.find("q") == Route("q", "q", "Q", limits=TOLD)
+    assert it.models.find("default") == Route("default", "q", "Q", limits=TOLD)
     assert dict(it.models.entries())["q"]["max_model_len"] == 4096
 
 
@@ -607,7 +610,7 @@ async def test_adapters_are_served_where_they_are_loaded_and_followed(it: Town) 
     await it.open(2, card("Q"), card("x", parent="Q"), card("y", parent="Q"))
     await asyncio.sleep(0.5)
     assert [name for name, _ in it.models.entries()] == ["q", "x", "y"]
-    assert it.models.find("y") == Route("y", "q", adapter="y")
+    assert it.models.find("y") == Route("y", "q", adapter="y", limits=TOLD)
     assert dict(it.models.entries())["y"]["parent"] == "q"
     assert [e.facts.adapters for e in it.gateway.table.by_name.values()] == [("x",), ("x", "y")]
     it.served[2] = [card("Q")]
@@ -629,6 +632,39 @@ async def test_adapters_go_with_the_last_engine_that_had_them(it: Town) -> None:
     it.gateway.finish(leg.ticket, Outcome.COMPLETED, None, asyncio.get_running_loop().time())
     await asyncio.sleep(1.1)
     assert [name for name, _ in it.models.entries()] == ["q"]
+
+
+@in_town(addresses(1, 2))
+async def test_requests_may_be_as_long_as_the_engines_say(it: Town) -> None:
+    await it.open(1, card("q"))
+    await it.open(2, card("q", max_model_len=8192))
+    await asyncio.sleep(0.5)
+    route = it.models.find("q")
+    assert route is not None
+    assert route.limits.context == 8192
+    it.served[2] = [card("q", max_model_len=2048)]
+    await asyncio.sleep(REFRESH_S + 1)
+    route = it.models.find("q")
+    assert route is not None
+    assert route.limits.context == 4096
+
+
+@pytest.mark.parametrize(
+    ("context", "before", "after"), [(None, 0, 4096), (1000, 1000, 1000), (9000, 9000, 4096)]
+)
+def test_the_configuration_may_allow_less_than_the_engines(
+    context: int | None, before: int, after: int
+) -> None:
+    limits = ModelLimits(context=context, output=40, output_default=10)
+
+    @in_town(Config(models=(structs.replace(named("q", 1).models[0], limits=limits),)))
+    async def told(it: Town) -> None:
+        assert it.models.find("q") == Route("q", "q", limits=TokenLimits(before, 40, 10))
+        await it.open(1, card("q"))
+        await asyncio.sleep(0.5)
+        assert it.models.find("q") == Route("q", "q", limits=TokenLimits(after, 40, 10))
+
+    told()
 
 
 # -- other sources, other configurations ------------------------------------------------------------

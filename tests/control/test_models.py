@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from maitred.control.models import Models, Route
+from maitred.control.models import Models, Route, longest_context
+from maitred.core.words import Endpoint, EndpointState, Facts
+
+READY = EndpointState.READY
 
 
 def test_names_are_replaced_as_a_whole() -> None:
@@ -25,3 +28,17 @@ def test_every_name_is_listed_with_the_card_of_its_pool() -> None:
     models.learn("a", {"id": "A", "max_model_len": 4096})
     card = {"id": "A", "max_model_len": 4096}
     assert models.entries() == [("a", card), ("alias", card), ("b", {})]
+
+
+def engine(context: int | None, state: EndpointState = READY, kind: str = "vllm") -> Endpoint:
+    return Endpoint("p/a:1", "p", "http://a:1", state, facts=Facts(kind, context_tokens=context))
+
+
+def test_the_longest_context_of_those_that_are_ready_counts() -> None:
+    assert longest_context([engine(100), engine(300), engine(200), engine(900, EndpointState.EJECTED)]) == 300
+    assert longest_context([]) == 0
+
+
+def test_where_one_may_take_any_length_no_bound_is_known() -> None:
+    assert longest_context([engine(100), engine(None)]) == 0
+    assert longest_context([engine(100), engine(100, kind="llamacpp")]) == 0

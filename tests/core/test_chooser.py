@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core.chooser import least_loaded
-from maitred.core.words import Api, Endpoint, EndpointState, Identity, Request, Ticket
+from maitred.core.words import Api, Endpoint, EndpointState, Identity, PoolSettings, Request, Ticket
 
 CAP = 3
+LIMITS = PoolSettings(cap=CAP)
 ENDPOINTS = st.lists(
     st.builds(
         Endpoint,
@@ -33,14 +34,14 @@ def test_the_least_loaded_of_those_allowed(endpoints: list[Endpoint], excluded: 
         e for e in endpoints if e.state is EndpointState.READY and e.running < CAP and e.name not in excluded
     ]
     best = min(allowed, key=lambda e: (e.running, e.turn), default=None)
-    assert least_loaded(endpoints, ticket(*excluded), CAP) is best
+    assert least_loaded(endpoints, ticket(*excluded), LIMITS, 0.0) is best
 
 
 def test_equals_are_served_in_turns() -> None:
     endpoints = [Endpoint(name, "p", "", state=EndpointState.READY) for name in "abc"]
     served = []
     for turn in range(1, 7):
-        chosen = least_loaded(endpoints, ticket(), CAP)
+        chosen = least_loaded(endpoints, ticket(), LIMITS, 0.0)
         assert chosen is not None
         chosen.turn = turn
         served.append(chosen.name)
@@ -48,4 +49,4 @@ def test_equals_are_served_in_turns() -> None:
 
 
 def test_nothing_to_choose_from() -> None:
-    assert least_loaded([], ticket(), CAP) is None
+    assert least_loaded([], ticket(), LIMITS, 0.0) is None

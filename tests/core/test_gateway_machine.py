@@ -211,10 +211,10 @@ class Shell(RuleBasedStateMachine):
         until = self.now + dt
         self.spoken(True)
         while (due := self.core.next_wakeup()) is not None and due <= until:
-            waiting, shares = self.waiting(), self.shares()
+            waiting, shares, resting = self.waiting(), self.shares(), self.resting()
             self.now = due
             self.spoken(True)  # a timer that rings for nothing would ring for ever
-            assert self.waiting() < waiting or self.shares() > shares
+            assert self.waiting() < waiting or self.shares() > shares or self.resting() < resting
         self.now = until
 
     # -- the pump ---------------------------------------------------------------------------------
@@ -309,7 +309,9 @@ class Shell(RuleBasedStateMachine):
     def the_next_wakeup_is_the_first_deadline(self) -> None:
         deadlines = [t.queue_deadline for order in self.order.values() for t in order]
         wakeup = self.core.next_wakeup()
-        if any(endpoint.share < 1 for endpoint in self.core.table.by_name.values()) and deadlines:
+        if self.resting() and wakeup is not None:
+            assert wakeup <= min(deadlines)
+        elif any(endpoint.share < 1 for endpoint in self.core.table.by_name.values()) and deadlines:
             assert wakeup is not None
             assert wakeup <= min(deadlines)
         elif wakeup is not None and deadlines:
@@ -353,13 +355,16 @@ class Shell(RuleBasedStateMachine):
     def shares(self) -> float:
         return sum(endpoint.share for endpoint in self.core.table.by_name.values())
 
+    def resting(self) -> int:
+        return sum(endpoint.rests_until > self.now for endpoint in self.core.table.by_name.values())
+
     def may_have(self, ticket: Ticket, endpoint: Endpoint) -> bool:
         adapter = ticket.request.adapter
         return endpoint.name not in ticket.excluded and (not adapter or adapter in endpoint.facts.adapters)
 
     def has_room(self, endpoint: Endpoint) -> bool:
         cap = self.cap(endpoint.pool)
-        return endpoint.running < (
+        return endpoint.rests_until <= self.now and endpoint.running < (
             cap if endpoint.share >= 1 else min(cap, max(1, int(cap * endpoint.share)))
         )
 
@@ -378,7 +383,7 @@ class Shell(RuleBasedStateMachine):
             e for e in self.ready(request.pool) if not request.adapter or request.adapter in e.facts.adapters
         ]
         here = [e for e in self.core.table.by_name.values() if e.pool == request.pool]
-        served = request.pool in self.core._service_s
+        served = (pool := self.core._pools.get(request.pool)) is not None and pool.service_s is not None
         if not asked and not (served and any(e.state is EndpointState.PROBING and not e.why for e in here)):
             return Outcome.NO_ENDPOINT
         body_bytes = sum(t.request.body_bytes for t in order) + request.body_bytes

@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from maitred.core.outcome import RETRY_AFTER_MAX_S, FailureKind, Outcome, Refusal
 
 REQUEST, OVERLOAD, SERVER = "invalid_request_error", "server_overloaded", "server_error"
+RATE = "rate_limit_error"
 NOT_FOUND, BUSY, API = "not_found_error", "overloaded_error", "api_error"
 
 # status, error.code, error.type; the status and error.type of Anthropic's API; x-should-retry
 ANSWERS: dict[str, tuple[int, str, str, int, str, bool | None]] = {
     "completed": (200, "", "", 200, "", None),
     "bad_request": (400, "invalid_request", REQUEST, 400, REQUEST, False),
+    "unauthenticated": (401, "invalid_api_key", REQUEST, 401, "authentication_error", False),
+    "auth_unavailable": (503, "auth_unavailable", SERVER, 529, BUSY, True),
     "path_not_found": (404, "path_not_found", REQUEST, 404, NOT_FOUND, False),
     "method_not_allowed": (405, "method_not_allowed", REQUEST, 405, REQUEST, False),
     "request_timeout": (408, "request_timeout", REQUEST, 408, "timeout_error", True),
@@ -24,8 +27,14 @@ ANSWERS: dict[str, tuple[int, str, str, int, str, bool | None]] = {
     "media_type": (415, "unsupported_media_type", REQUEST, 415, REQUEST, False),
     "headers_too_large": (431, "headers_too_large", REQUEST, 431, REQUEST, False),
     "model_not_found": (404, "model_not_found", REQUEST, 404, NOT_FOUND, False),
+    "context_too_long": (400, "context_length_exceeded", REQUEST, 400, REQUEST, False),
+    "rate_limited": (429, "rate_limit_exceeded", RATE, 429, RATE, True),
+    "concurrency_limited": (429, "rate_limit_exceeded", RATE, 429, RATE, True),
+    "quota_spent": (429, "insufficient_quota", "insufficient_quota", 429, RATE, False),
     "queue_full": (429, "server_overloaded", OVERLOAD, 529, BUSY, True),
     "queue_deadline": (429, "server_overloaded", OVERLOAD, 529, BUSY, True),
+    "deadline_unmeetable": (429, "server_overloaded", OVERLOAD, 529, BUSY, True),
+    "evicted": (429, "server_overloaded", OVERLOAD, 529, BUSY, True),
     "no_endpoint": (503, "no_endpoint", SERVER, 529, BUSY, True),
     "draining": (503, "draining", SERVER, 529, BUSY, True),
     "engine_refused": (400, "engine_refused", REQUEST, 400, REQUEST, False),

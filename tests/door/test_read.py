@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from maitred.control.models import Models, Route
+from maitred.control.models import Models, Route, TokenLimits
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.words import Api
-from maitred.door.read import APIS, Order, read
+from maitred.core.words import Api, Identity
+from maitred.door.read import ANYBODY, APIS, Order, read
 from maitred.net.exchange import RequestHead
 from maitred.wire.requests import STRICT, Rules
 
@@ -17,15 +17,22 @@ SAME, RENAMED = Route("m", "m"), Route("alias", "m", "served")
 NAMELESS = [path for path, api in APIS.items() if api >= Api.RERANK]
 
 
-def order(path: str, body: object, *routes: Route, rules: Rules = STRICT) -> Order:
+def order(
+    path: str,
+    body: object,
+    *routes: Route,
+    rules: Rules = STRICT,
+    identity: Identity = ANYBODY,
+    fields: dict[bytes, bytes] | None = None,
+) -> Order:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = RequestHead("POST", path, {}, True, len(raw))
-    return read(head, raw, "req-1", Models(routes or (SAME,)), rules)
+    head = RequestHead("POST", path, fields or {}, True, len(raw))
+    return read(head, raw, "req-1", Models(routes or (SAME,)), rules, identity)
 
 
-def refusal(path: str, body: object, *routes: Route) -> Refusal:
+def refusal(path: str, body: object, *routes: Route, identity: Identity = ANYBODY) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        order(path, body, *routes)
+        order(path, body, *routes, identity=identity)
     return caught.value
 
 
@@ -121,3 +128,99 @@ def test_the_rules_of_the_house_hold() -> None:
         order(path, body, rules=rules)
     told = order(path, body, rules=Rules(fields=("priority",), domains=("example.com",)))
     assert json.loads(sent(told)) == body
+
+
+# -- how long -----------------------------------------------------------------------------------------
+
+CHAT = "/v1/chat/completions"
+SHORT = Route("m", "m", limits=TokenLimits(context=1000, output=40, output_default=10))
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "got"),
+    [
+        (CHAT, {}, {"max_completion_tokens": 10}),
+        (CHAT, {"max_tokens": 50}, {"max_tokens": 40}),
+        (CHAT, {"max_tokens": 30}, {"max_tokens": 30}),
+        ("/v1/messages", {"max_tokens": 50}, {"max_tokens": 40}),
+        ("/v1/completions", {}, {"max_tokens": 10}),
+        ("/v1/embeddings", {}, {}),
+    ],
+)
+def test_an_answer_is_as_long_as_the_model_allows(
+    path: str, said: dict[str, int], got: dict[str, int]
+) -> None:
+    body = {"model": "m", "messages": []}
+    told = order(path, {**body, **said}, SHORT)
+    assert json.loads(sent(told)) == {**body, **got}
+    assert told.request.output_tokens_max == next(iter(got.values()), 0)
+
+
+def test_a_client_that_wants_no_answer_gets_none() -> None:
+    assert (
+        json.loads(sent(order("/v1/completions", {"model": "m", "max_tokens": 0}, SHORT)))["max_tokens"] == 0
+    )
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
+def test_only_what_generates_must_fit_with_its_answer(path: str) -> None:
+    body = {"model": "m", "prompt": [1] * 991, "input": [1] * 2000}
+    if path == "/v1/embeddings":
+        assert order(path, body, SHORT).request.prompt_tokens == 2000
+    else:
+        assert refusal(path, body, SHORT).outcome is Outcome.CONTEXT_TOO_LONG
+        body["prompt"].pop()  # type: ignore[attr-defined]
+        told = order(path, body, SHORT).request
+        assert (told.prompt_tokens, told.prompt_exact, told.output_tokens_max) == (990, True, 10)
+
+
+# -- who asks -----------------------------------------------------------------------------------------
+
+SAID = {
+    b"x-stainless-retry-count": b"2",
+    b"x-stainless-read-timeout": b"600",
+    b"x-maitred-tenant": b"canary-tenant",
+    b"x-maitred-band": b"batch",
+    b"x-llm-d-slo-ttft-ms": b"1500",
+    b"authorization": b"Bearer canary-key",
+}
+
+
+def test_everybody_is_heard_on_patience_and_nobody_unasked_on_rank() -> None:
+    told = order(CHAT, {"model": "m", "messages": []}, fields=SAID)
+    request = told.request
+    assert (request.retry, request.deadline_s) == (2, 600.0)
+    assert (told.identity, request.band, request.ttft_s) == (ANYBODY, "", None)
+
+
+def test_those_who_may_say_for_whom_and_how_soon() -> None:
+    trusted = Identity("team", "k1", bands=("chat", "batch"), may_set=("tenant", "band", "slo"))
+    told = order(CHAT, {"model": "m", "messages": []}, fields=SAID, identity=trusted)
+    assert (told.identity.tenant, told.identity.key) == ("canary-tenant", "k1")
+    assert (told.request.band, told.request.ttft_s) == ("batch", 1.5)
+
+
+def test_nothing_said_of_oneself_goes_to_the_engine() -> None:
+    told = order(CHAT, {"model": "m", "messages": []}, fields={**SAID, b"traceparent": b"00-1"})
+    assert told.forwarded == b"traceparent: 00-1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "route", "open_to"),
+    [
+        ((), RENAMED, True),
+        (("x", "alias"), RENAMED, True),
+        (("m",), RENAMED, True),
+        (("served",), RENAMED, False),
+        (("m",), Route("alias", "m", adapter="alias"), False),
+    ],
+)
+def test_a_model_that_one_may_not_use_is_not_there(
+    names: tuple[str, ...], route: Route, open_to: bool
+) -> None:
+    identity, body = Identity(models=names), {"model": "alias", "messages": []}
+    if open_to:
+        assert order(CHAT, body, route, identity=identity).identity is identity
+    else:
+        assert refusal(CHAT, body, route, identity=identity).outcome is Outcome.MODEL_NOT_FOUND
+        assert refusal("/tokenize", {}, route, identity=identity).outcome is Outcome.BAD_REQUEST

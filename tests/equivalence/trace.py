@@ -75,7 +75,11 @@ def config(*faults: Fault, cap: int = 2) -> Config:
     """A gateway before two engines. It does not read their metrics, and its probes cost them nothing."""
     return Config(
         listen=Listen(Address("127.0.0.1", 0)),
-        models=(Model(MODEL, URLS[:2], cap=cap, queue=Queue(wait_s=3.7, requests_max=4)),),
+        models=(
+            Model(
+                MODEL, URLS[:2], saturation="concurrency", cap=cap, queue=Queue(wait_s=3.7, requests_max=4)
+            ),
+        ),
         upstream=Upstream(first_byte_s=2.6, idle_s=1.4),
         health=Health(generate=False, failures_max=2, slow_start_s=5.3),
         scrape=Scrape(period_s=1e6),

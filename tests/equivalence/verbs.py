@@ -1,8 +1,8 @@
 """Two journals side by side: the same verbs at the same instants with the same arguments and answers.
 
 What the shells may name as they like is named by its order: requests and their fingerprints. Left out are
-the size of a body, which the simulator estimates; what is only for people (`why`, `detail`); and facts, since
-an engine tells more of them than its model has.
+the sizes of a body, of which the simulator knows more; what is only for people (`why`, `detail`); and facts,
+since an engine tells more of them than its model has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 TOLERANCE = 1e-6
 LEFT_OUT = {
-    "Request": ("id", "body_bytes", "fingerprint"),
+    "Request": ("id", "body_bytes", "fingerprint", "prompt_tokens", "prompt_exact", "output_tokens_max"),
     "Failure": ("detail", "retry_after_s"),
     "Probed": ("facts", "why"),
 }

@@ -190,14 +190,14 @@ def crowd() -> Fleet:
 
 def test_a_place_that_is_never_given_back_is_seen() -> None:
     with (
-        patch.object(Gateway, "_vacate", lambda *_: None),
+        patch("maitred.core.saturation.give_back", lambda *_: None),
         pytest.raises(Violation, match=r"seed 1, event \d+"),
     ):
         run(crowd())
 
 
 def test_a_cap_that_is_passed_is_seen() -> None:
-    chosen = patch.dict("maitred.core.gateway.ROUTING", {"least-requests": lambda ends, *_: next(iter(ends))})
+    chosen = patch.dict("maitred.core.pool.ROUTING", {"least-requests": lambda ends, *_: next(iter(ends))})
     with chosen, pytest.raises(Violation, match="its cap is 2"):
         run(crowd())
 
@@ -218,6 +218,7 @@ def test_a_ticket_that_ends_twice_is_seen() -> None:
 def test_a_queue_past_its_bound_is_seen() -> None:
     with (
         patch("maitred.core.queue.PoolQueue.full", lambda *_: False),
+        patch("maitred.core.queue.PoolQueue.crowded", lambda *_: False),
         pytest.raises(Violation, match="its bound is 50"),
     ):
         run(fleet(Script([arrival(n) for n in range(60)]), PoolSettings(cap=2, queue_requests_max=50)))

@@ -14,11 +14,12 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire.edit import Edits, Renamer, apply
 from maitred.wire.members import MEMBERS_MAX, TOO_MANY
-from maitred.wire.requests import KEYS_READ, decode
+from maitred.wire.requests import KEYS_READ, OUTPUT_KEYS, decode
 from tests.wire.bodies import BLANKS, TEXTS, VALUES, holed, member
 
 INSERTED = b'"stream_options":{"include_usage":true},'
 USAGE = Edits(include_usage=True)
+CHAT = Edits(output_tokens=8, output_keys=OUTPUT_KEYS)
 MODELS = TEXTS.filter(lambda text: text != '""')
 OPTIONS = st.lists(member(st.sampled_from(["x", "continuous_usage_stats"]), VALUES), max_size=3)
 
@@ -97,12 +98,40 @@ def test_whatever_was_read_can_be_edited(at: int, damage: bytes) -> None:
     assert (result["model"], result["stream_options"]["include_usage"]) == ("s", True)
 
 
+@given(holed("x", st.just("1"), '"model":"m"'))
+def test_a_bound_of_the_answer_is_put_in_first(body: tuple[bytes, bytes, bytes]) -> None:
+    whole = b"".join(body)
+    head, brace, tail = whole.partition(b"{")
+    assert applied(whole, CHAT) == head + brace + b'"max_completion_tokens":8,' + tail
+    result = applied(whole, Edits(include_usage=True, output_tokens=8, output_keys=("max_tokens",)))
+    assert result == head + brace + INSERTED + b'"max_tokens":8,' + tail
+
+
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
+@given(st.data())
+def test_a_bound_that_is_there_is_replaced(key: str, data: st.DataObject) -> None:
+    before, _, after = data.draw(holed(key, st.sampled_from(["null", "4096"]), '"model":"m"'))
+    assert applied(before + b"4096" + after, CHAT) == before + b"8" + after
+
+
+def test_of_two_bounds_both_are_replaced() -> None:
+    body = b'{"max_tokens":9,"model":"m","max_completion_tokens":null}'
+    assert applied(body, CHAT) == b'{"max_tokens":8,"model":"m","max_completion_tokens":8}'
+    edits = Edits(model="s", include_usage=True, output_tokens=8, output_keys=("max_tokens",))
+    assert json.loads(applied(body, edits)) == {
+        "max_tokens": 8,
+        "model": "s",
+        "max_completion_tokens": None,
+        "stream_options": {"include_usage": True},
+    }
+
+
 def test_nothing_to_do_is_the_same_bytes() -> None:
     body = b'{"model":"m","model":"m"}'
     assert apply(body, Edits())[0] is body
 
 
-@pytest.mark.parametrize("edits", [USAGE, Edits(model="x")])
+@pytest.mark.parametrize("edits", [USAGE, CHAT, Edits(model="x")])
 @pytest.mark.parametrize("key", KEYS_READ)
 def test_a_key_we_read_that_comes_twice_is_refused(key: str, edits: Edits) -> None:
     for again in (key, f"\\u{ord(key[0]):04x}{key[1:]}"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire import media
-from maitred.wire.requests import Rules, decode
+from maitred.wire.requests import MEDIA_TOKENS, TOKEN_BYTES, Rules, decode
 from tests.wire.bodies import escaped
 
 ALLOWED = ("example.com", "cdn.example.net")
@@ -420,3 +420,55 @@ def test_anything_passes_or_is_refused_by_name(value: object, api: Api, member: 
     if member == "content":
         body = {"model": "m", "messages": [{"content": value}]}
     refused(api, body)
+
+
+# -- what media cost ----------------------------------------------------------------------------------
+
+BASE64 = "iVBORw0KGgo" * 100_000
+
+
+def blocks(*content: object) -> dict[str, Any]:
+    """One message of Anthropic's API, with the image in a tool's result."""
+    return message({"type": "tool_result", "tool_use_id": "t", "content": list(content)})
+
+
+@pytest.mark.parametrize(
+    ("api", "body", "count"),
+    [
+        (Api.CHAT, message(image(f"data:image/png;base64,{BASE64}")), 1),
+        (Api.CHAT, message(*[image("https://example.com/a.png")] * 3), 3),
+        (Api.CHAT, message({"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}}), 1),
+        (Api.CHAT, message({"type": "file", "file": {"filename": "a.pdf", "file_data": BASE64}}), 1),
+        (Api.MESSAGES, message({"type": "image", "source": {"type": "base64", "data": BASE64}}), 1),
+        (Api.MESSAGES, blocks({"type": "image", "source": {"type": "base64", "data": BASE64}}), 1),
+        (Api.CHAT, {"model": "m", "messages": [], "images": [BASE64, BASE64]}, 2),
+        (Api.CHAT, message({"type": "text", "text": "hi", "image_url": None}), 0),
+    ],
+)
+def test_case_b96_media_cost_the_same_whatever_their_bytes(api: Api, body: object, count: int) -> None:
+    raw = json.dumps(body).encode()
+    said = decode(api, raw, Rules(domains=("example.com",)))
+    assert said.media == count
+    assert count * MEDIA_TOKENS <= said.prompt_tokens < count * MEDIA_TOKENS + 100
+
+
+def test_case_b96_text_beside_media_counts_as_text() -> None:
+    words = "word " * 4000
+    said = decode(Api.CHAT, json.dumps(message(image(BASE64), {"type": "text", "text": words})).encode())
+    assert 0 < said.prompt_tokens - MEDIA_TOKENS - len(words) // TOKEN_BYTES < 100
+
+
+def test_a_picture_that_is_written_into_a_text_is_text() -> None:
+    raw = json.dumps(message({"type": "text", "text": f"![](data:image/png;base64,{BASE64})"})).encode()
+    assert decode(Api.CHAT, raw).prompt_tokens == len(raw) // TOKEN_BYTES
+
+
+def test_parts_of_a_document_are_counted_once() -> None:
+    inner = [
+        {"type": "image", "source": {"type": "base64", "data": BASE64}},
+        {"type": "text", "text": "a" * 8000},
+    ]
+    raw = json.dumps(message({"type": "document", "source": {"type": "content", "content": inner}})).encode()
+    said = decode(Api.MESSAGES, raw)
+    assert said.media == 2
+    assert 2000 <= said.prompt_tokens - 2 * MEDIA_TOKENS < 2100

@@ -7,13 +7,14 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from maitred.config.tree import STEERING_FIELDS
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire import requests
 from maitred.wire.media import PARTS_MAX
-from maitred.wire.requests import COUNTED_BYTES_MAX, Body, Rules, decode
+from maitred.wire.requests import COUNTED_BYTES_MAX, STRICT, TOKEN_BYTES, Body, Rules, decode
 from tests.wire.streams import Searches
 
 HEAD = b'{"model":"m",'
@@ -29,17 +30,22 @@ def refusal(body: bytes, api: Api = Api.CHAT) -> Refusal:
     return caught.value
 
 
+def plain(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
+    """What is said of anything but the size of the prompt."""
+    return structs.replace(decode(api, body, rules), prompt_tokens=0)
+
+
 def test_a_chat_body_is_read() -> None:
     options = b'{ "include_usage": true, "x": 1 }'
     body = HEAD + b'"messages":[],"stream":true,"n":3,"stream_options": ' + options + b" }"
-    assert decode(Api.CHAT, body) == Body("m", stream=True, sequences=3, wants_usage=True)
+    assert plain(Api.CHAT, body) == Body("m", stream=True, sequences=3, wants_usage=True)
     assert not decode(Api.CHAT, body.replace(b"true, ", b"null, ")).wants_usage
 
 
 @pytest.mark.parametrize("rest", [b'"x":1', b'"stream":null,"n":null,"stream_options":null'])
 def test_absent_and_null_are_the_defaults(rest: bytes) -> None:
-    assert decode(Api.CHAT, TALK + rest + b"}") == Body("m")
-    assert decode(Api.COMPLETIONS, HEAD + rest + b"}") == Body("m")
+    assert plain(Api.CHAT, TALK + rest + b"}") == Body("m")
+    assert plain(Api.COMPLETIONS, HEAD + rest + b"}") == Body("m")
 
 
 @pytest.mark.parametrize(
@@ -93,13 +99,13 @@ def test_huge_prompts_that_are_surely_one_count_as_one(prompt: bytes, least: int
 
 def test_the_last_of_two_keys_counts() -> None:
     body = rb'{"model":"a","messages":null,"n":2,"\u006dodel":"b","n":5,"messages":[]}'
-    assert decode(Api.CHAT, body) == Body("b", sequences=5)
+    assert plain(Api.CHAT, body) == Body("b", sequences=5)
 
 
 @pytest.mark.parametrize("value", ["9" * 23, "1e999", "-0.0", '"\\u0000"', '"\\ud83d\\ude00"', '"é"'])
 def test_odd_values_that_are_not_read_pass(value: str) -> None:
     body = TALK + f'"seed":{value},"seed":{value}}}'.encode()
-    assert decode(Api.CHAT, body) == Body("m")
+    assert plain(Api.CHAT, body) == Body("m")
 
 
 @pytest.mark.parametrize(
@@ -153,13 +159,14 @@ def test_an_empty_conversation_is_the_engines_to_judge(api: Api) -> None:
 
 @pytest.mark.parametrize("api", NAMELESS)
 def test_where_engines_know_one_model_it_may_be_missing(api: Api) -> None:
-    assert decode(api, b'{"content":"Hello"}') == Body("")
+    assert plain(api, b'{"content":"Hello"}') == Body("")
 
 
 @pytest.mark.parametrize("api", [Api.MESSAGES, Api.COUNT_TOKENS])
 def test_of_anthropics_bodies_model_and_stream_are_read(api: Api) -> None:
-    body = decode(api, HEAD + b'"messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":8}')
-    assert body == Body("m", stream=api is Api.MESSAGES, wants_usage=api is Api.MESSAGES)
+    body = plain(api, HEAD + b'"messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":8}')
+    streams = api is Api.MESSAGES
+    assert body == Body("m", stream=streams, wants_usage=streams, output_tokens_max=8 if streams else 0)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +183,71 @@ def test_of_anthropics_bodies_model_and_stream_are_read(api: Api) -> None:
 def test_what_is_judged_one_by_one_counts_one_by_one(api: Api, member: str) -> None:
     for value, count in (('"a"', 1), ('["a","b","c"]', 3), ('{"content":[{"text":"a"}]}', 1), ("null", 1)):
         assert decode(api, f'{{"query":"q","{member}":{value}}}'.encode()).sequences == count
+
+
+# -- tokens -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api", "rest", "tokens"),
+    [
+        (Api.CHAT, '"max_tokens":5', 5),
+        (Api.CHAT, '"max_completion_tokens":6,"max_tokens":5', 6),
+        (Api.CHAT, '"max_tokens":5,"max_completion_tokens":null', 5),
+        (Api.CHAT, '"max_tokens":null', 0),
+        (Api.CHAT, '"max_tokens":5,"max_completion_tokens":0', 0),
+        (Api.COMPLETIONS, '"max_tokens":5,"max_completion_tokens":"no word of this API"', 5),
+        (Api.MESSAGES, '"max_tokens":5', 5),
+        (Api.EMBEDDINGS, '"max_tokens":"no word of this API"', 0),
+    ],
+)
+def test_what_an_answer_may_have_is_read(api: Api, rest: str, tokens: int) -> None:
+    assert decode(api, TALK + rest.encode() + b"}").output_tokens_max == tokens
+
+
+@pytest.mark.parametrize("value", ["-1", '"5"', "true", "1.5", "[]", str(2**31)])
+@pytest.mark.parametrize(
+    ("api", "key"),
+    [
+        (Api.CHAT, "max_tokens"),
+        (Api.CHAT, "max_completion_tokens"),
+        (Api.COMPLETIONS, "max_tokens"),
+        (Api.MESSAGES, "max_tokens"),
+    ],
+)
+def test_a_bound_that_is_none_is_refused_by_name(api: Api, key: str, value: str) -> None:
+    assert refusal(TALK + f'"{key}":{value}}}'.encode(), api).param == key
+
+
+@pytest.mark.parametrize("api", [Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.EMBEDDINGS, Api.RERANK])
+def test_a_prompt_is_estimated_from_the_bytes_of_all_that_is_said(api: Api) -> None:
+    body = TALK + b'"prompt":"a","input":["b"],"tools":["' + b"x" * 4000 + b'"]}'
+    said = decode(api, body)
+    assert (said.prompt_tokens, said.prompt_exact, said.media) == (len(body) // TOKEN_BYTES, False, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "prompts", "tokens"),
+    [
+        ("[1,2, 3]", 1, 3),
+        ("[[1,2,3],[4,5]]", 2, 5),
+        ("\n[ [1] ]", 1, 1),
+        ('["a,b","c"]', 2, None),
+        ('"[1,2]"', 1, None),
+        ('[[1],"one, two"]', 2, None),
+        ('{"prompt_token_ids":[1,2]}', 1, None),
+        ("null", 1, None),
+    ],
+)
+@pytest.mark.parametrize(("api", "key"), [(Api.COMPLETIONS, "prompt"), (Api.EMBEDDINGS, "input")])
+def test_tokens_that_are_listed_are_counted(
+    api: Api, key: str, value: str, prompts: int, tokens: int | None
+) -> None:
+    body = HEAD + f'"{key}":{value},"x":[1,2,3]}}'.encode()
+    said = decode(api, body)
+    assert said.prompts == prompts
+    assert said.prompt_exact is (tokens is not None)
+    assert said.prompt_tokens == (len(body) // TOKEN_BYTES if tokens is None else tokens)
 
 
 # -- what steers ------------------------------------------------------------------------------------
@@ -226,7 +298,7 @@ def test_so_it_is_inside_another_member(value: str, outer: str, inner: str, othe
 def test_what_is_inside_is_allowed_by_its_path() -> None:
     rules = Rules(fields=("chat_template_kwargs.chat_template",))
     body = TALK + b'"chat_template_kwargs":{"chat_template":"x"}}'
-    assert decode(Api.CHAT, body, rules) == Body("m")
+    assert plain(Api.CHAT, body, rules) == Body("m")
     with pytest.raises(Refusal, match=r"^chat_template: "):
         decode(Api.CHAT, TALK + b'"chat_template":"x"}', rules)
     with pytest.raises(Refusal, match=r"^chat_template_kwargs.tokenize: "):
@@ -242,7 +314,7 @@ def test_arguments_of_the_template_are_an_object(value: str) -> None:
 def test_what_is_allowed_passes_and_nothing_else(value: str) -> None:
     rules = Rules(fields=("priority", "cache_salt"))
     body = TALK + f'"priority":{value},"cache_salt":{value}}}'.encode()
-    assert decode(Api.CHAT, body, rules) == Body("m")
+    assert plain(Api.CHAT, body, rules) == Body("m")
     with pytest.raises(Refusal, match=r"^rid: "):
         decode(Api.CHAT, body[:-1] + b',"rid":1}', rules)
 
@@ -257,7 +329,7 @@ def test_what_is_allowed_passes_and_nothing_else(value: str) -> None:
     ],
 )
 def test_only_the_members_themselves_steer(member: str) -> None:
-    assert decode(Api.CHAT, TALK + member.encode() + b"}") == Body("m")
+    assert plain(Api.CHAT, TALK + member.encode() + b"}") == Body("m")
 
 
 # -- how many -----------------------------------------------------------------------------------------
@@ -266,9 +338,9 @@ def test_only_the_members_themselves_steer(member: str) -> None:
 def test_messages_are_bounded_whatever_was_read_before() -> None:
     most = HEAD + b'"messages":[' + b"{}," * (PARTS_MAX - 1) + b"{}]}"
     for _ in range(3):
-        assert decode(Api.CHAT, most) == Body("m")
+        assert plain(Api.CHAT, most) == Body("m")
         assert str(PARTS_MAX) in refusal(most.replace(b"[{}", b"[{},{}", 1)).message
-        assert decode(Api.CHAT, HEAD + b'"messages":[{}]}') == Body("m")
+        assert plain(Api.CHAT, HEAD + b'"messages":[{}]}') == Body("m")
 
 
 def test_nobody_gets_round_the_count() -> None:

@@ -119,29 +119,29 @@ class Call:
 
     def _hear(self, events: list[Event], now: float) -> None:
         """The events of one read."""
-        shot, find, tokens = self.shot, self._form.token.search, 0
+        shot, find, has_token = self.shot, self._form.token.search, False
         for event in events:
             data = event.data
             found = find(data)
             if found is None:
                 self._notice(event)
                 continue
-            tokens += 1
+            has_token = True
+            shot.tokens += 1
+            shot.counted = True  # also after a usage in between: it was of what came before
             self._last = data
             if found.lastindex is None:
                 if shot.answer_at is None:
                     shot.answer_at = now
                 if self.arrival.conversation:
                     self._keep(data)
-        if not tokens:
+        if not has_token:
             return
         if shot.first_at is None:
             shot.first_at = now
         else:
             shot.gaps += 1
             shot.gap_max_s = max(shot.gap_max_s, now - self._last_at)
-        if shot.counted:
-            shot.tokens += tokens
         self._last_at = now
         if self._trace:
             self._reads.append(now)

@@ -1,7 +1,8 @@
 """A command in the middle of a run (a rollout, a reload), and which conversations it broke.
 
 A conversation is broken when one of its turns was refused, failed or left; it is counted where that turn was
-under way. What a command breaks may show only after it: so the same counts stand for before and after.
+under way. Requests outside of any conversation count apart. What a command breaks may show only after it: so
+the same counts stand for before and after.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from statistics import median
 from tempfile import TemporaryFile
@@ -22,6 +23,9 @@ from maitred.bench.shot import Ending, Run, Shot
 
 OUTPUT_BYTES_MAX = 4096
 LINES_SHOWN = 5
+LOOK_S = 0.05
+GRACE_S = 5.0
+"""For a command, and all it started, to end after SIGTERM; SIGKILL follows."""
 
 
 class Happening(Struct, frozen=True):
@@ -46,19 +50,25 @@ class Window(Struct, frozen=True):
 
 
 class Course(Struct, frozen=True):
-    """The run before, during and after the command; `broken` conversations in all."""
+    """The run before, during and after the command.
+
+    `broken` conversations in all; `lost`: requests outside of any that were refused, failed or left.
+    """
 
     command: str
     code: int
     lines: list[str]
     windows: dict[str, Window]
     broken: int
+    lost: int = 0
 
     @property
     def line(self) -> str:
         """What came of it, in a sentence."""
+        ended = f"ended with {self.code}" if self.code >= 0 else f"was ended by signal {-self.code}"
         said = f": {self.lines[-1]}" if self.code and self.lines else ""
-        return f"{self.broken:,} conversations were broken in all; the command ended with {self.code}{said}"
+        lost = f"; {self.lost:,} requests outside of any were lost" if self.lost else ""
+        return f"{self.broken:,} conversations were broken in all{lost}; the command {ended}{said}"
 
 
 class Command:
@@ -80,12 +90,16 @@ class Command:
         """Begin to wait for its time."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """End it where it still runs."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End it where it still runs; at once where the whole program is to end at once."""
         if self._process is not None:
-            _terminate(self._process)
-            self._process.wait()
+            _end(self._process, 0.0 if kind is SystemExit else GRACE_S)
         self._output.close()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def tick(self) -> None:
         """Start it when it is time, and see when it ends."""
@@ -103,23 +117,36 @@ class Command:
         elif not self._ended_at and self._process.poll() is not None:
             self._ended_at = now
 
-    def end(self, *, wait: bool) -> Happening | None:
-        """What came of it; None where it was never started. `wait` for its end, or end it now."""
+    def end(self, given_up: Callable[[], bool]) -> Happening | None:
+        """What came of it; None where it was never started. Waits for its end, or ends it when `given_up`."""
         process = self._process
         if process is None:
             return None
-        if not wait:
-            _terminate(process)
-        code = process.wait()
-        ended_at = self._ended_at or self._clock()
-        return Happening(self._command, self._began_at, ended_at, code, _last_lines(self._output))
+        while process.poll() is None and not given_up():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_S)
+        _end(process, GRACE_S)
+        self.tick()
+        code = -signal.SIGKILL if process.returncode is None else process.returncode
+        return Happening(
+            self._command, self._began_at, self._ended_at or self._clock(), code, _last_lines(self._output)
+        )
 
 
-def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """End it and what it started."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
+    """End it and what it started, if it still runs; what has not ended after so many seconds is killed."""
+    if process.poll() is not None:
+        return
+    kill_at = time.monotonic() + grace_s
+    with suppress(OSError):  # they are gone; or another user's (sudo), and not ours to end
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < kill_at:
+            process.poll()
+            os.killpg(process.pid, 0)  # fails when nobody is left
+            time.sleep(LOOK_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(LOOK_S)
 
 
 def _last_lines(output: IO[bytes]) -> list[str]:
@@ -142,6 +169,7 @@ def course(run: Run, happening: Happening) -> Course:
         lines=happening.lines,
         windows={name: _window(found) for name, found in windows.items()},
         broken=len(_broken(shots)),
+        lost=sum(_is_lost(shot) and not shot.conversation for shot in shots),
     )
 
 
@@ -152,15 +180,19 @@ def _window(shots: Sequence[Shot]) -> Window:
         refused=sum(shot.ending is Ending.REFUSED for shot in shots),
         failed=sum(shot.ending is Ending.FAILED for shot in shots),
         ttft_p50_s=median(ttfts_s) if ttfts_s else None,
-        conversations=len({_conversation(shot) for shot in shots}),
+        conversations=len(_conversations(shots)),
         broken=len(_broken(shots)),
     )
 
 
 def _broken(shots: Sequence[Shot]) -> set[tuple[str, int]]:
-    return {_conversation(shot) for shot in shots if shot.ending is not Ending.COMPLETED}
+    return _conversations(filter(_is_lost, shots))
 
 
-def _conversation(shot: Shot) -> tuple[str, int]:
-    """Which conversation it belongs to; a request that belongs to none is one by itself."""
-    return shot.kind, shot.conversation or shot.number
+def _conversations(shots: Iterable[Shot]) -> set[tuple[str, int]]:
+    """Those that these requests belong to; each class numbers its own."""
+    return {(shot.kind, shot.conversation) for shot in shots if shot.conversation}
+
+
+def _is_lost(shot: Shot) -> bool:
+    return shot.ending is not Ending.COMPLETED

@@ -56,16 +56,27 @@ def _limits(shots: Sequence[Shot], run: Run) -> Iterator[tuple[str, Limit]]:
 
 
 def _limit(limit_s: float, taken_s: Sequence[float]) -> Limit:
-    """`taken_s`: of each request in order of time, infinite where it was not served.
-
-    Misses are too few to show whether requests hang together, so the slowest tenth is asked as well.
-    """
-    requests, slow_s = len(taken_s), sorted(taken_s)[int(SLOW * len(taken_s))]
+    """`taken_s`: of each request in order of time, infinite where it was not served."""
+    requests = len(taken_s)
     over = [time_s > limit_s for time_s in taken_s]
-    worth = min(independent(over), independent([time_s >= slow_s for time_s in taken_s]))
-    misses = sum(over) * worth / requests
-    within = judge(worth, misses, SHARE) if requests >= REQUESTS_MIN else None
+    worths = min(independent(over), _slowest(taken_s))
+    misses = sum(over) * worths / requests
+    within = judge(worths, misses, SHARE) if requests >= REQUESTS_MIN else None
     if within is not None:
-        return Limit(limit_s, requests, sum(over), worth, "yes" if within else "no")
-    more = (needed(math.ceil(misses), SHARE) - worth) * requests / worth
-    return Limit(limit_s, requests, sum(over), worth, "cannot tell yet", math.ceil(more))
+        return Limit(limit_s, requests, sum(over), worths, "yes" if within else "no")
+    more = (needed(math.ceil(misses), SHARE) - worths) * requests / worths
+    return Limit(limit_s, requests, sum(over), worths, "cannot tell yet", math.ceil(more))
+
+
+def worth(hits: Sequence[bool], taken_s: Sequence[float]) -> int:
+    """How many independent requests these are worth, in order of time, each with what it took in seconds.
+
+    Where none was missed, as many as there are.
+    """
+    return len(hits) if all(hits) else min(independent(hits), _slowest(taken_s))
+
+
+def _slowest(taken_s: Sequence[float]) -> int:
+    """The same by the slowest tenth: few misses cannot show whether requests hang together."""
+    slow_s = sorted(taken_s)[int(SLOW * len(taken_s))]
+    return independent([time_s >= slow_s for time_s in taken_s])

@@ -123,7 +123,8 @@ class Load:
         self._sweep.start()
         beat.start()
         try:
-            self._add(self._workload.begin(0.0))
+            if not self._stopping:
+                self._add(self._workload.begin(0.0))
             self._arm()
             await self._over
         finally:
@@ -147,7 +148,7 @@ class Load:
         )
 
     def stop(self) -> None:
-        """End now: who is still waited for is left."""
+        """End now: who is still waited for is left. Before `run`, nothing is sent then."""
         self._ended_early = True
         self._end_all()
         self._settle()

@@ -27,6 +27,7 @@ from maitred.bench.spans import Spans
 from maitred.bench.suspicion import Doubt, doubts, verdict
 from maitred.bench.verdict import Verdict
 from maitred.sim.rows import seconds
+from maitred.wire.answers import UNREADABLE
 
 FORMAT = 2
 NO_TIME = ""
@@ -148,7 +149,7 @@ def read(path: Path) -> Run:
         return msgspec.json.decode(content, type=Document).run
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ReportError(f"{path}: is no run that --out or --json wrote: {error}") from error
 
 

@@ -32,6 +32,7 @@ ANSWER_S = 60.0
 PROBE_TOKENS = (32, 288)
 """Lengths of the two probes; what a chat template adds falls out of their difference."""
 BYTES_PER_TOKEN_MAX = 16.0
+MODELS_SHOWN = 10
 WORDS_MAX = 300
 """Characters of what a server says, in one line of ours."""
 
@@ -178,7 +179,9 @@ async def _models(pool: Pool, target: Target) -> tuple[str, ...]:
 
 
 def _choose(target: Target, model: str, models: tuple[str, ...]) -> str:
-    listed = ", ".join(models)
+    listed = ", ".join(models[:MODELS_SHOWN])[:WORDS_MAX]
+    if len(models) > MODELS_SHOWN:
+        listed += f" and {len(models) - MODELS_SHOWN:,} more"
     if not model:
         if len(models) == 1:
             return models[0]

@@ -1,7 +1,8 @@
 """Running a load: in this process, or by several when one core is not enough.
 
 Each worker has a part of the workload (whole conversations and users), a clock in common, and its own
-connections. What they saw is put together as one run. Ctrl-C ends the run and keeps what there is.
+connections. What they saw is put together as one run. Signals are no business of theirs: who watches ends the
+run, and when that process is gone, so are they.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import gc
 import multiprocessing
 import resource
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from operator import attrgetter
@@ -25,6 +26,7 @@ from typing import Any
 import uvloop
 from msgspec import Struct, structs
 
+from maitred.bench.interrupt import STOPS
 from maitred.bench.load import RECENT_MAX, Load, LoadOptions, Progress
 from maitred.bench.shot import Own, Run
 from maitred.bench.targets import Target, TargetError
@@ -67,23 +69,10 @@ def _drains(spec: Spec) -> bool:
 
 
 async def _here(task: Task, watch: Watch) -> Run:
-    """In this process, whose Ctrl-C ends it; a second one is as always."""
+    """In this process."""
     load = _load(task, WHOLE)
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        load.stop()
-
-    has_signals = threading.current_thread() is threading.main_thread()
-    if has_signals:
-        loop.add_signal_handler(signal.SIGINT, stop)
     _look(load, watch)
-    try:
-        return await load.run()
-    finally:
-        if has_signals:  # who comes after hears Ctrl-C as before
-            loop.remove_signal_handler(signal.SIGINT)
+    return await load.run()
 
 
 def _look(load: Load, watch: Watch) -> None:
@@ -111,9 +100,12 @@ def _allow_connections() -> None:
 
 
 def _there(task: Task, workers: int, watch: Watch) -> Run:
-    with _ctrl_c_ignored():  # as they then do for good: it is the parent's business
-        lines, processes = _start(task, workers)
+    lines: list[Connection] = []
+    processes: list[BaseProcess] = []
     try:
+        with _signals_later():
+            for index in range(workers):
+                _start(task, Part(index, workers), lines, processes)
         for line in lines:
             line.recv()
         begin_at = time.monotonic() + BEGIN_S
@@ -123,8 +115,7 @@ def _there(task: Task, workers: int, watch: Watch) -> Run:
     except (EOFError, OSError):
         runs = {}
     finally:
-        for process in processes:
-            process.join(LOOK_S)
+        for process in processes:  # they have said all they will
             process.kill()
             process.join()
     if not runs:
@@ -132,31 +123,26 @@ def _there(task: Task, workers: int, watch: Watch) -> Run:
     return merge(runs, workers)
 
 
-def _start(task: Task, workers: int) -> tuple[list[Connection], list[BaseProcess]]:
-    """The workers, each with a line to it."""
+def _start(task: Task, part: Part, lines: list[Connection], processes: list[BaseProcess]) -> None:
+    """One more worker, with a line to it."""
     context = multiprocessing.get_context("spawn")
-    lines: list[Connection] = []
-    processes: list[BaseProcess] = []
-    for index in range(workers):
-        near, far = context.Pipe()
-        process = context.Process(target=_work, args=(far, task, Part(index, workers)), daemon=True)
-        process.start()
-        far.close()
-        lines.append(near)
-        processes.append(process)
-    return lines, processes
+    near, far = context.Pipe()
+    process = context.Process(target=_work, args=(far, task, part), daemon=True)
+    process.start()
+    far.close()
+    lines.append(near)
+    processes.append(process)
 
 
 @contextmanager
-def _ctrl_c_ignored() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # which alone has signals
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _signals_later() -> Iterator[None]:
+    """Hold back the signals that end a run. Processes started meanwhile never hear them; we do, after it."""
+    resource_tracker.ensure_running()  # else the first process starts it, and it lets them through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _gather(lines: Sequence[Connection], watch: Watch) -> dict[int, Run]:
@@ -166,16 +152,9 @@ def _gather(lines: Sequence[Connection], watch: Watch) -> dict[int, Run]:
     unheard = {line: index for index, line in enumerate(lines)}
     stopping = False
     while unheard:
-        stop = False
-        try:
-            for line in wait(list(unheard), LOOK_S):
-                _hear(line, unheard, stands, runs)
-            stop = watch(together(stands))
-        except KeyboardInterrupt:
-            if stopping:
-                raise
-            stop = True
-        if stop and not stopping:
+        for line in wait(list(unheard), LOOK_S):
+            _hear(line, unheard, stands, runs)
+        if watch(together(stands)) and not stopping:
             stopping = True
             for line in unheard:
                 with suppress(OSError):
@@ -199,8 +178,9 @@ def _hear(line: Any, unheard: dict[Connection, int], stands: list[Progress], run
 
 
 def _work(line: Connection, task: Task, part: Part) -> None:
-    """One worker, from its begin to its end."""
-    line.send(uvloop.run(_worker(line, task, part)))
+    """One worker, from its begin to its end, which is also that of its parent."""
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        line.send(uvloop.run(_worker(line, task, part)))
 
 
 async def _worker(line: Connection, task: Task, part: Part) -> Run:
@@ -214,7 +194,8 @@ async def _worker(line: Connection, task: Task, part: Part) -> Run:
         load.stop()
 
     def tell(progress: Progress) -> bool:
-        line.send(progress)
+        with suppress(OSError):
+            line.send(progress)
         return False
 
     loop.add_reader(line.fileno(), heard)

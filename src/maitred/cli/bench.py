@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from maitred.app.bench import Plan
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FILE = click.Path(path_type=Path, dir_okay=False, writable=True)
 APIS = ("chat", "completions", "responses", "embeddings")
+FILES = ("out", "csv", "html")
 TOKENS = click.IntRange(1, 1_000_000)
+OF_COMPARISON = {"compare", "as_json", "html", "quiet"}
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C ended."""
+"""The exit code of what Ctrl-C ended before there was anything to tell."""
 
 
 @click.command()
+@click.pass_context
 @click.argument("url", required=False)
 @click.option("--workload", metavar="FILE|trial", help="What is sent: a workload file, or the trial.")
 @click.option("--slo", metavar="ttft=2s,tpot=50ms", help="What an answer must keep to be good.")
@@ -75,7 +79,7 @@ INTERRUPTED = 130
 @click.option("--html", type=FILE, help="Write a page with plots into this file.")
 @click.option("--out", type=FILE, help="Write the JSON into this file, for --compare.")
 @click.option("--quiet", is_flag=True, help="Print nothing while it runs.")
-def bench(**options: Any) -> None:
+def bench(context: click.Context, /, **options: Any) -> None:
     """Measure the server at URL under load.
 
     Any server that speaks OpenAI's API. Requests are sent when the workload says so, whether answers come or
@@ -90,10 +94,12 @@ def bench(**options: Any) -> None:
       maitred bench http://gpu1:8000 --workload chat.yaml --during 'kubectl rollout restart deploy/qwen'
       maitred bench --compare before.json after.json
 
-    A workload file is that of `maitred simulate` (docs/simulator.md). Ctrl-C ends the load and prints what
-    there is.
+    A workload file is that of `maitred simulate` (docs/simulator.md). Ctrl-C ends the load, and the
+    command, and prints what there is; so does SIGTERM. A second one ends at once.
     """
     with _errors():
+        _refuse_idle(context)
+        _check_files(options)
         if options["compare"]:
             _compare(**options)
         elif not options["url"]:
@@ -106,31 +112,28 @@ def _measure(find_goodput: bool, quiet: bool, **options: Any) -> None:
     """Measure, then tell of it."""
     from maitred.app import bench as app
     from maitred.bench import report
+    from maitred.bench.interrupt import Interrupt
 
     plan, probe_s = _plan(**options)
     if find_goodput and plan.slo == type(plan.slo)():
         raise click.UsageError("--find-goodput needs limits to keep; write --slo ttft=2s,tpot=50ms")
     if find_goodput and plan.during:
         raise click.UsageError("--find-goodput and --during do not go together; leave one out")
-    for name in ("out", "csv", "html"):
-        if options[name] and not options[name].parent.is_dir():
-            raise click.UsageError(f"--{name}: there is no folder {options[name].parent}")
     quiet = quiet or options["as_json"]
     plan, facts = app.prepare(plan)
-    if find_goodput:
-        document = app.search(plan, facts, sys.stderr, probe_s, quiet=quiet)
-    else:
-        document = app.measure(plan, facts, sys.stderr, quiet=quiet)
-    encoded = report.to_json(document)
-    if options["out"]:  # files first: whoever reads the rest may stop reading
-        options["out"].write_bytes(encoded)
-    if options["csv"]:
-        options["csv"].write_text(report.to_csv(document.run))
-    if options["as_json"]:
-        click.echo(encoded)
-    _show(report.of_run(document), **options)
-    if document.ended_early:
-        sys.exit(INTERRUPTED)
+    with Interrupt() as interrupt:
+        if find_goodput:
+            document = app.search(plan, facts, sys.stderr, probe_s, quiet=quiet, stopped=interrupt.heard)
+        else:
+            document = app.measure(plan, facts, sys.stderr, quiet=quiet, stopped=interrupt.heard)
+        told, encoded = report.of_run(document), report.to_json(document)
+        files = {
+            "out": lambda: encoded,
+            "csv": lambda: report.to_csv(document.run).encode(),
+            "html": lambda: report.html(told).encode(),
+        }
+        _tell(told, encoded, files, options)
+    sys.exit(interrupt.code)
 
 
 def _plan(url: str, slo: str | None, duration: str | None, **options: Any) -> tuple[Plan, float]:
@@ -159,7 +162,7 @@ def _plan(url: str, slo: str | None, duration: str | None, **options: Any) -> tu
         slo=_flag("--slo", _slo, slo or ""),
         seed=options["seed"],
         workers=options["workers"],
-        engines=options["engines"],
+        engines=tuple(_flag("--engine", _engine, engine) for engine in options["engines"]),
         during=options["during"] or "",
     )
     return plan, duration_s
@@ -203,17 +206,31 @@ def _slo(text: str) -> Slo:
         name, equals, limit = word.partition("=")
         if name not in {"ttft", "tpot"} or not equals:
             raise ValueError(f"{word!r} is no limit; write ttft=2s,tpot=50ms")
+        if f"{name}_s" in limits:
+            raise ValueError(f"{name} is there twice; leave one out")
         limits[f"{name}_s"] = parse_duration(limit)
         if not limits[f"{name}_s"]:
             raise ValueError(f"{word!r} cannot be kept; write more than zero")
     return Slo(**limits)
 
 
+def _engine(text: str) -> str:
+    """An engine's URL."""
+    from maitred.bench.targets import parse
+
+    url, path = parse(text)
+    if path:
+        raise ValueError(f"{text!r} has a path; write http://host:port, whose /metrics is asked")
+    return url
+
+
 def _flag(name: str, parse: Callable[[str], T], text: str) -> T:
     """A flag's value; what is wrong with it is told by its name."""
+    from maitred.bench.targets import TargetError
+
     try:
         return parse(text)
-    except ValueError as error:
+    except (ValueError, TargetError) as error:
         raise click.UsageError(f"{name}: {error}") from error
 
 
@@ -231,20 +248,70 @@ def _compare(compare: tuple[str, str], **options: Any) -> None:
 
     a, b = ([report.read(Path(name)) for name in side.split(",")] for side in compare)
     verdicts = verdict.compare(a, b)
-    if options["as_json"]:
-        click.echo(report.verdicts_json(verdicts))
-    _show(report.of_sides(a, b, compare, verdicts, verdict.doubts(a, b)), **options)
+    told = report.of_sides(a, b, compare, verdicts, verdict.doubts(a, b))
+    _tell(told, report.verdicts_json(verdicts), {"html": lambda: report.html(told).encode()}, options)
 
 
-def _show(report: Report, as_json: bool, html: Path | None, **_: Any) -> None:
-    """Print it where JSON was not asked for, and write its page."""
+def _tell(
+    report: Report, encoded: bytes, files: Mapping[str, Callable[[], bytes]], options: Mapping[str, Any]
+) -> None:
+    """Write the files asked for, then print, for whoever reads that may stop. A full disk loses no report."""
     from maitred.bench import table
-    from maitred.bench.report import html as page
 
-    if not as_json:
+    failed: list[str] = []
+    for name, content in files.items():
+        if path := options[name]:
+            try:
+                path.write_bytes(content())
+            except OSError as error:
+                failed.append(f"--{name}: {path}: {error.strerror}")
+    if options["as_json"]:
+        click.echo(encoded)
+    else:
         table.show(report, sys.stdout)
-    if html is not None:
-        html.write_text(page(report))
+    if failed:
+        raise click.UsageError("\n".join(failed))
+
+
+def _refuse_idle(context: click.Context) -> None:
+    """Refuse what would have no effect: whoever wrote it believes it has one."""
+    options = context.params
+    given = {
+        param.name or "": param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        for param in context.command.params
+        if context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+    }
+    for name, flag in given.items():
+        if options[name] == "":
+            raise click.UsageError(f"{flag} is empty; give it a value, or leave it out")
+    for why, idle in _idle(given, options):
+        for name in given.keys() & idle:
+            raise click.UsageError(f"{given[name]} has no effect: {why}; leave it out")
+
+
+def _idle(given: Iterable[str], options: Mapping[str, Any]) -> Iterator[tuple[str, set[str]]]:
+    """Why which options have no effect beside the others."""
+    if options["compare"]:
+        yield "--compare measures nothing", set(given) - OF_COMPARISON
+    if options["workload"]:
+        yield "--workload says how long prompts and answers are", {"prompt_tokens", "output_tokens"}
+        if not options["find_goodput"]:
+            yield "--workload says for how long", {"duration"}
+    if options["api"] == "embeddings":
+        yield "embeddings have no answers to end", {"any_length", "output_tokens"}
+
+
+def _check_files(options: Mapping[str, Any]) -> None:
+    """See that files can be written before anything is measured."""
+    paths = [(name, options[name]) for name in FILES if options[name]]
+    for name, path in paths:
+        if not path.parent.is_dir():
+            raise click.UsageError(f"--{name}: there is no folder {path.parent}")
+        if not os.access(path.parent, os.W_OK):
+            raise click.UsageError(f"--{name}: the folder {path.parent} cannot be written to")
+    if len({path.absolute() for _, path in paths}) < len(paths):
+        names = " and ".join(f"--{name}" for name, _ in paths)
+        raise click.UsageError(f"{names} name the same file; each overwrites the other")
 
 
 @contextmanager
@@ -259,5 +326,10 @@ def _errors() -> Iterator[None]:
     except (ConfigError, ReportError, TargetError) as error:
         click.echo(str(error), err=True)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # whoever read what is printed has read enough: click ends without a word
+        raise
     except OSError as error:
-        raise click.UsageError(f"{error.filename}: {error.strerror}") from error
+        named = f"{error.filename}: " if error.filename else ""
+        raise click.UsageError(f"{named}{error.strerror or error}") from error

@@ -37,6 +37,8 @@ from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Forms, Listed, Mapped, Setting
 from maitred.config.simulate import Simulate
 from maitred.core.chooser import ROUTING
+from maitred.core.fairness import FAIRNESS, ORDER
+from maitred.core.saturation import SATURATION
 from maitred.core.words import HealthSettings, PoolSettings, Settings
 
 QUEUE_PER_PLACE = 8
@@ -200,7 +202,7 @@ class Model(Struct, frozen=True):
         str,
         Setting(
             "saturation",
-            choice("auto", "concurrency", "kv-tokens", "utilization"),
+            choice(*SATURATION),
             "How it is judged whether an endpoint has room.",
         ),
     ] = _POOL.saturation
@@ -210,11 +212,11 @@ class Model(Struct, frozen=True):
     ] = _POOL.kv_reserve
     fairness: Annotated[
         str,
-        Setting("fairness", choice("token", "round-robin", "strict"), "How tenants of a band take turns."),
+        Setting("fairness", choice(*FAIRNESS), "How tenants of a band take turns."),
     ] = _POOL.fairness
-    order: Annotated[
-        str, Setting("order", choice("fcfs", "deadline"), "Which of a tenant's requests is the next.")
-    ] = _POOL.order
+    order: Annotated[str, Setting("order", choice(*ORDER), "Which of a tenant's requests is the next.")] = (
+        _POOL.order
+    )
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()

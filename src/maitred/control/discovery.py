@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from maitred.config.flow import ModelLimits
 from maitred.config.tree import Config, Model
-from maitred.control.models import Models, Route
+from maitred.control.models import UNBOUNDED, Models, Route, TokenLimits, longest_context
 from maitred.control.probe import NotReady, Patience, probe
 from maitred.control.review import KINDS, review
 from maitred.control.sources import Resolve, Sources, resolve
@@ -74,7 +75,7 @@ class Discovery:
         self._doubted: dict[str, None] = {}  # to be asked at the next look
         self._unreached: dict[str, int] = {}  # how many probes in a row
         self._complaints: dict[tuple[str, str], None] = {}  # so at the last try
-        self._adapters: list[tuple[str, tuple[str, ...]]] = []
+        self._told: list[tuple[str, bool, int | None, tuple[str, ...]]] = []
         self._applying = False
         self._served: dict[str, Model] = {}
         self._addresses: dict[str, tuple[str, ...]] = {}
@@ -124,27 +125,44 @@ class Discovery:
 
     def _serve(self) -> None:
         """Serve the names of the configuration, those learned, and the adapters that engines have loaded."""
+        limits = {pool: self._limits(pool) for pool in (*self._served, *self._table.by_pool)}
         routes = [
-            Route(name, model.name, model.served_as if model.served_as != name else None)
+            Route(
+                name,
+                model.name,
+                model.served_as if model.served_as != name else None,
+                limits=limits[model.name],
+            )
             for model in self._served.values()
             for name in (model.name, *model.aliases)
         ]
-        routes += [Route(name, name) for names in self._learned.values() for name in names]
         routes += [
-            Route(adapter, endpoint.pool, adapter=adapter)
+            Route(name, name, limits=limits.get(name, UNBOUNDED))
+            for names in self._learned.values()
+            for name in names
+        ]
+        routes += [
+            Route(adapter, endpoint.pool, adapter=adapter, limits=limits[endpoint.pool])
             for endpoint in self._table.by_name.values()
             for adapter in endpoint.facts.adapters
         ]
         self._models.serve(routes)
 
-    def _follow_adapters(self) -> None:
-        """Serve anew when engines have loaded or dropped adapters, or are gone with them."""
-        endpoints = self._table.by_name.values()
-        adapters = [
-            (endpoint.pool, endpoint.facts.adapters) for endpoint in endpoints if endpoint.facts.adapters
+    def _limits(self, pool: str) -> TokenLimits:
+        """How long requests to a pool may be: as the engines say and the configuration allows."""
+        told = longest_context(self._table.by_pool.get(pool, ()))
+        limits = self._served[pool].limits if pool in self._served else ModelLimits()
+        contexts = [tokens for tokens in (told, limits.context) if tokens]
+        return TokenLimits(min(contexts, default=0), limits.output or 0, limits.output_default or 0)
+
+    def _follow_facts(self) -> None:
+        """Serve anew when engines have loaded or dropped adapters, take other lengths, or come and go."""
+        told = [
+            (endpoint.pool, endpoint.state is READY, endpoint.facts.context_tokens, endpoint.facts.adapters)
+            for endpoint in self._table.by_name.values()
         ]
-        if adapters != self._adapters:
-            self._adapters = adapters
+        if told != self._told:
+            self._told = told
             self._serve()
 
     # -- asking -----------------------------------------------------------------------------------
@@ -157,7 +175,7 @@ class Discovery:
                 for url, generate in self._due():
                     self._ask_soon(url, generate=generate)
                 self._forget_gone()
-                self._follow_adapters()
+                self._follow_facts()
                 self._findings.review(KINDS, review(self._table))
                 await self._sleep(PERIOD_S)
         finally:
@@ -263,7 +281,7 @@ class Discovery:
                 self._doubted[url] = None  # it was ready when it was asked
                 continue
             self._update(Probed(endpoint.name, ok=True, facts=facts))
-        self._follow_adapters()
+        self._follow_facts()
 
     def _wanted(self, endpoint: Endpoint) -> str:
         """The model that an engine must serve to be this endpoint."""

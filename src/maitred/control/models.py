@@ -12,18 +12,40 @@ from typing import Any
 
 from msgspec import Struct
 
+from maitred.core.words import Endpoint, EndpointState
+
+READY = EndpointState.READY
+CUTS_ITSELF = "llamacpp"
+"""The engine that ends an answer where its context is full, whatever was asked for."""
+
+
+class TokenLimits(Struct, frozen=True):
+    """How long it may be, in tokens; 0 is no bound.
+
+    `context`: prompt and answer together. `output`: an answer; `output_default`: one of unsaid length.
+    """
+
+    context: int = 0
+    output: int = 0
+    output_default: int = 0
+
+
+UNBOUNDED = TokenLimits()
+
 
 class Route(Struct, frozen=True):
     """One name a client may say, and the pool that answers.
 
     `served_as` is the name its engines know where that is another, to be put into requests and back in
-    answers; None where it is the same. `adapter`: the LoRA adapter of that name, "" for a model.
+    answers; None where it is the same. `adapter`: the LoRA adapter of that name, "" for a model. `limits`
+    are what the operator and the engines set.
     """
 
     name: str
     pool: str
     served_as: str | None = None
     adapter: str = ""
+    limits: TokenLimits = UNBOUNDED
 
     def open_to(self, names: tuple[str, ...]) -> bool:
         """Whether who may use these models, () for all, may use this one.
@@ -31,6 +53,18 @@ class Route(Struct, frozen=True):
         A model's own name opens its other names too; an adapter must be named itself.
         """
         return not names or self.name in names or (not self.adapter and self.pool in names)
+
+
+def longest_context(endpoints: Iterable[Endpoint]) -> int:
+    """The longest context a ready one has; 0 where one does not tell, or would take a longer request."""
+    longest = 0
+    for endpoint in endpoints:
+        if endpoint.state is READY:
+            tokens = endpoint.facts.context_tokens
+            if not tokens or endpoint.facts.engine == CUTS_ITSELF:
+                return 0
+            longest = max(longest, tokens)
+    return longest
 
 
 class Models:

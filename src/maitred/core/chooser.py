@@ -4,53 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from maitred.core.words import Endpoint, EndpointState, Ticket
+from maitred.core.saturation import SATURATION
+from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
 
 READY = EndpointState.READY
 
-Choose = Callable[[Iterable[Endpoint], Ticket, int], Endpoint | None]
-"""A policy: of these endpoints, each with at most so many legs, the one for this ticket; None has room."""
+Choose = Callable[[Iterable[Endpoint], Ticket, PoolSettings, float], Endpoint | None]
+"""A policy: of these endpoints, by these settings and now, the one for this ticket; None has room."""
 
 
-def least_loaded(endpoints: Iterable[Endpoint], ticket: Ticket, cap: int) -> Endpoint | None:
-    """The ready endpoint with the fewest running legs below `cap`, of equals the one served longest ago.
+def least_loaded(
+    endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
+) -> Endpoint | None:
+    """The ready endpoint with room and the fewest running legs, of equals the one served longest ago.
 
     Endpoints that already failed this ticket, or have not its adapter, are left out. One that is on its slow
-    start counts as fuller than it is, and full at its share. None: nothing has room.
+    start, or much slower than its peers, counts as fuller than it is. None: nothing has room.
     """
     best: Endpoint | None = None
     least = 0.0
     excluded, adapter = ticket.excluded, ticket.request.adapter
+    full = SATURATION[limits.saturation]
     for endpoint in endpoints:
-        if endpoint.state is not READY or endpoint.running >= cap:
+        if endpoint.state is not READY or (excluded and endpoint.name in excluded):
             continue
-        if excluded and endpoint.name in excluded:
+        if (adapter and adapter not in endpoint.facts.adapters) or full(endpoint, ticket, limits, now):
             continue
-        if adapter and adapter not in endpoint.facts.adapters:
-            continue
-        burden = endpoint.running + 1.0
+        burden = (endpoint.running + 1.0) * endpoint.slowness
         if endpoint.share < 1:
-            if endpoint.running >= max(1, int(cap * endpoint.share)):
-                continue
             burden /= endpoint.share
         if best is None or burden < least or (burden == least and endpoint.turn < best.turn):
             best, least = endpoint, burden
     return best
 
 
-def round_robin(endpoints: Iterable[Endpoint], ticket: Ticket, cap: int) -> Endpoint | None:
+def round_robin(
+    endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
+) -> Endpoint | None:
     """The ready endpoint with room that was served longest ago, whatever it has to do."""
-    having_room = [endpoint for endpoint in endpoints if least_loaded((endpoint,), ticket, cap)]
+    having_room = [endpoint for endpoint in endpoints if least_loaded((endpoint,), ticket, limits, now)]
     return min(having_room, key=lambda endpoint: endpoint.turn, default=None)
 
 
 ROUTING: dict[str, Choose] = {"least-requests": least_loaded, "round-robin": round_robin}
 """The policies by name."""
-
-
-def has_room(endpoints: Iterable[Endpoint], cap: int) -> bool:
-    """Whether anybody could be seated at all."""
-    return any(endpoint.state is READY and endpoint.running < cap for endpoint in endpoints)
 
 
 def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> bool:

@@ -11,23 +11,30 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 
-from maitred.core.chooser import ROUTING, awaited, has_room, least_loaded, may_hope, ready
-from maitred.core.endpoints import EndpointTable, Sign
-from maitred.core.events import Answered, Emit, Ended, EndpointMoved, Event, LegFailed
-from maitred.core.health import Health, Quarantine
+from maitred.core import saturation
+from maitred.core.chooser import awaited, may_hope, ready
+from maitred.core.endpoints import EndpointTable
+from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
+from maitred.core.health import Quarantine
+from maitred.core.holders import Hold
+from maitred.core.limiter import Limiter
+from maitred.core.limits import UNLIMITED, Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.queue import PoolQueue
+from maitred.core.pool import GENERATING, Pool
+from maitred.core.predict import Outputs
+from maitred.core.queue import NEVER
+from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
+    BandSettings,
     Change,
     Drop,
     Effect,
     Endpoint,
     Endpoints,
-    EndpointState,
     Failure,
     Go,
     Held,
@@ -36,7 +43,6 @@ from maitred.core.words import (
     LegPhase,
     Observed,
     Phase,
-    PoolSettings,
     Probed,
     Request,
     Reset,
@@ -45,17 +51,16 @@ from maitred.core.words import (
     Ticket,
     Usage,
 )
+from maitred.core.world import ANSWERS, World
 
 # Looked up here once: members of an enum cost five times what a name of the module does.
-READY, DRAINING = EndpointState.READY, EndpointState.DRAINING
 QUEUED, DISPATCHED, ENDED = Phase
 SEATED, SENT, ANSWERED, OVER = LegPhase
 COMPLETED = Outcome.COMPLETED
 SERVED = (COMPLETED, Outcome.ENGINE_REFUSED)
 MANY = 8
-"""Where more wait than this, it is seen whether there is room at all before each lane is asked about."""
-RECENT = 0.1
-"""Weight of the newest service time in its moving mean: about the last twenty answers count."""
+"""Where more wait than this, it is seen whether there is room at all before anybody is asked about."""
+NOTHING = Usage()
 
 
 def _unheard(_event: Event) -> None:
@@ -72,17 +77,15 @@ class Gateway:
     def __init__(self, settings: Settings, abilities: Abilities, rng: Random, emit: Emit = _unheard) -> None:
         self.settings = settings
         self.abilities = abilities
-        self.table = EndpointTable()
-        self._health = Health(self.table)
-        self._closed: dict[str, None] = {}  # pools that left while somebody waited
-        self._holds: dict[str, None] = {}  # endpoints held by the operator, also while they are not listed
-        self._stirred = False  # since the last release somebody's last hope may have gone
-        self._rng = rng
-        self._emit = emit
-        self._queues: dict[str, PoolQueue] = {}
-        self._service_s: dict[str, float] = {}
+        self.limiter = Limiter()
         self.outbox: list[Effect] = []
         self.waiting = 0
+        self._world = World(emit)
+        self._pools: dict[str, Pool] = {}
+        self._closed: dict[str, None] = {}  # pools that left while somebody waited
+        self._outputs = Outputs()
+        self._rng = rng
+        self._emit = emit
         self._turn = 0
 
     # -- the journey of a ticket ------------------------------------------------------------------
@@ -91,22 +94,22 @@ class Gateway:
         """Let a request in; it waits until `release` seats it. Raises Refusal when it may not even wait."""
         if not self.settings.accepting:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
-        pool, limits = request.pool, self._limits(request.pool)
-        if request.fingerprint and self._health.quarantine.holds(request.fingerprint, now):
+        if request.fingerprint and self.quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
-        ticket = Ticket(request, identity, now, now + limits.queue_wait_s)
-        if request.adapter:
-            ticket.lane = (f"+{request.adapter}",)
-        endpoints = self._endpoints(pool)
-        if not ready(endpoints, request.adapter) and not (pool in self._service_s and awaited(endpoints)):
+        pool, endpoints = self._pool(request.pool), self._world.endpoints(request.pool)
+        if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
-        queue = self._queue(pool)
-        if queue.full(request.body_bytes, limits) and (
-            queue.behind(ticket) or least_loaded(endpoints, ticket, limits.cap) is None
-        ):
-            message = "too many requests are waiting"
-            raise Refusal(Outcome.QUEUE_FULL, message, retry_after_s=self._drain_s(pool))
-        queue.push(ticket)
+        pool.budget.request()
+        ticket = self._ticket(request, identity, pool, now)
+        ticket.hold = self._take(ticket, pool, now)
+        if pool.queue.waiting or pool.queue.full(request.body_bytes, pool.limits):
+            try:
+                self._let_wait(ticket, pool, now)
+            except Refusal:
+                if ticket.hold is not None:
+                    self.limiter.give_back(ticket.hold, now)
+                raise
+        pool.queue.push(ticket, pool.limits)
         self.waiting += 1
         return ticket
 
@@ -115,16 +118,15 @@ class Gateway:
         if not self.waiting and not self.outbox:
             return []
         effects, self.outbox = self.outbox, []
-        if self._health.slow.next_at is not None:
-            self._health.slow.grow(now, self.settings.health)
+        self._world.grow(now, self.settings.health)
         if self._closed:
             self._close(now, effects)
-        for pool, queue in self._queues.items():
-            if queue.waiting:
-                if queue.earliest <= now:
-                    self._expire(pool, queue, now, effects)
-                self._seat(pool, queue, now, effects)
-        self._stirred = False
+        for pool in self._pools.values():
+            if pool.queue.waiting:
+                if pool.queue.earliest <= now:
+                    self._expire(pool, now, effects)
+                self._seat(pool, now, effects)
+        self._world.stirred = False
         return effects
 
     def sent(self, leg: Leg, now: float, endpoint: str | None = None) -> None:
@@ -133,9 +135,11 @@ class Gateway:
             return
         leg.phase, leg.sent_at = SENT, now
         if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
-            real.running += 1
-            self._vacate(leg.endpoint, now)
+            meant = leg.endpoint
+            saturation.give_back(leg)
             leg.endpoint, leg.incarnation = real, real.incarnation
+            saturation.reserve(leg, now)
+            self._world.vacated(meant, now)
 
     def answered(self, leg: Leg, now: float) -> None:
         """First content of this leg: from here on no other endpoint may answer, so its rivals are dropped."""
@@ -143,21 +147,24 @@ class Gateway:
             return
         leg.phase, leg.answered_at = ANSWERED, now
         if leg.ticket.request.stream:
+            saturation.first_token(leg, now)
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not OVER:
-                self._free(rival, now)
+                self._world.free(rival, now)
                 self.outbox.append(Drop(rival))
 
     def progress(self, leg: Leg, output_tokens_total: int, now: float) -> None:  # noqa: ARG002
         """The leg's output so far, told at multiples of 16 tokens, whatever the reads were."""
         leg.output_tokens = output_tokens_total
+        if leg.phase is not OVER:
+            saturation.grow(leg, output_tokens_total)
 
     def leave(self, leg: Leg, usage: Usage | None, now: float) -> None:
         """The leg is over and its place free; the ticket goes on with its other legs."""
         if usage is not None:
             leg.output_tokens = usage.output_tokens
-        self._free(leg, now)
+        self._world.free(leg, now)
 
     def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
@@ -165,23 +172,20 @@ class Gateway:
             return False
         delivered = leg.phase is ANSWERED or failure.final
         ticket = leg.ticket
-        self._free(leg, now)
-        if failure.kind.blames and leg.incarnation == leg.endpoint.incarnation:
-            verdict = self._health.blame(leg, failure, now, self.settings.health)
-            if verdict is not None:
-                self._move(leg.endpoint, *verdict, now)
-        self._stirred = True
-        again = not delivered and self._may_repeat(ticket, leg, failure)
+        self._world.free(leg, now)
+        self._world.failed(leg, failure, now, self.settings.health)
+        again = not delivered and self._may_repeat(ticket, leg, failure, now)
         self._emit(LegFailed(now, leg, failure, again))
         if again:
             for partner in ticket.legs:
                 if partner.phase is not OVER:
-                    self._free(partner, now)
+                    self._world.free(partner, now)
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.lane += (leg.endpoint.name,)
             ticket.phase = QUEUED
-            self._queue(ticket.request.pool).push(ticket)
+            pool = self._pool(ticket.request.pool)
+            pool.queue.push(ticket, pool.limits)
             self.waiting += 1
         return again
 
@@ -195,197 +199,239 @@ class Gateway:
         """The next instant at which `release` would do something by itself; None while nothing waits."""
         if not self.waiting:
             return None
-        instants = [queue.next_deadline() for queue in self._queues.values()]
-        instants.append(self._health.slow.next_at)
-        return min((at for at in instants if at is not None), default=None)
+        instants = [self._world.health.slow.next_at]
+        for pool in self._pools.values():
+            if pool.queue.waiting:
+                instants += (pool.queue.next_deadline(), pool.queue.opens_at)
+        return min((at for at in instants if at is not None and at < NEVER), default=None)
+
+    def update(self, change: Change, now: float) -> None:
+        """Let the world and the operator in: addresses, what engines say, settings."""
+        world, health = self._world, self.settings.health
+        world.stirred = True
+        world.grow(now, health)
+        match change:
+            case Endpoints(pools=pools):
+                world.list(pools, now)
+                self._forget_pools(pools)
+            case Probed():
+                world.learn(change, now, health)
+            case Observed(endpoint=name, load=load):
+                world.observe(name, load, self.settings, now)
+            case Held(endpoint=name, held=held):
+                world.hold(name, held=held, now=now)
+            case Periods():
+                self.limiter.follow(change)
+            case Accounts():
+                self.limiter.add(change, now)
+            case Reset(settings=settings):
+                self.settings = settings
+                for pool in self._pools.values():
+                    pool.limits = settings.pools.get(pool.name, settings.default)
+                    pool.queue.arrange(settings.bands)
+
+    # -- for whoever watches ----------------------------------------------------------------------
+
+    @property
+    def table(self) -> EndpointTable:
+        """The endpoints."""
+        return self._world.table
 
     @property
     def quarantine(self) -> Quarantine:
         """Requests that are kept out."""
-        return self._health.quarantine
+        return self._world.health.quarantine
 
     def waiting_by_pool(self) -> dict[str, int]:
-        """How many tickets wait in each pool, for whoever watches."""
-        return {pool: queue.waiting for pool, queue in list(self._queues.items())}
+        """How many tickets wait in each pool."""
+        return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
 
-    def update(self, change: Change, now: float) -> None:
-        """Let the world and the operator in: addresses, what engines say, settings."""
-        self._stirred = True
-        if self._health.slow.next_at is not None:
-            self._health.slow.grow(now, self.settings.health)
-        match change:
-            case Endpoints(pools=pools):
-                self._list(pools, now)
-            case Probed(endpoint=name):
-                if (probed := self.table.by_name.get(name)) is not None:
-                    self._learn(probed, change, now)
-            case Observed(endpoint=name, load=load):
-                if (observed := self.table.by_name.get(name)) is not None:
-                    observed.load, observed.observed_at = load, now
-            case Held(endpoint=name, held=held):
-                if (meant := self.table.by_name.get(name)) is not None:
-                    self._hold(meant, held=held, now=now)
-            case Reset(settings=settings):
-                self.settings = settings
+    # -- letting in -------------------------------------------------------------------------------
 
-    # -- parts of verbs ---------------------------------------------------------------------------
+    def _pool(self, name: str) -> Pool:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = self._new_pool(name)
+        return pool
 
-    def _list(self, pools: dict[str, tuple[str, ...]], now: float) -> None:
-        for endpoint, sign in self.table.replace(pools):
-            if sign is None:
-                self._emit(EndpointMoved(now, endpoint, endpoint.state, endpoint.state, "listed"))
-                if endpoint.name in self._holds:
-                    self._hold(endpoint, held=True, now=now)
-                continue
-            self._move(endpoint, sign, "", now)
-            if not endpoint.running:
-                self._move(endpoint, Sign.EMPTY, "", now)
-        self._forget_pools(pools)
+    def _new_pool(self, name: str) -> Pool:
+        settings = self.settings
+        return Pool(name, settings.pools.get(name, settings.default), settings.bands, self._outputs)
 
-    def _learn(self, endpoint: Endpoint, probed: Probed, now: float) -> None:
-        died = probed.refused
-        if probed.ok:
-            died = self.table.learn(endpoint, probed.facts)
-        if died:
-            self.quarantine.died(endpoint, now, self.settings.health.quarantine_s)
-        endpoint.why = probed.why
-        self._move(endpoint, Sign.ANSWERED if probed.ok else Sign.SILENT, probed.why, now)
+    def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
+        settings = self.settings
+        tenant = settings.tenants.get(identity.tenant, settings.tenant)
+        band = settings.bands[0]
+        if len(settings.bands) > 1:
+            band = self._band(request.band, identity.bands or tenant.bands)
+        ticket = pool.ticket(request, identity, band, now)
+        ticket.rank = settings.bands.index(band)
+        ticket.weight = tenant.weight
+        ttft_s = request.ttft_s or pool.limits.ttft_s
+        if ttft_s is not None and (band is settings.bands[0] or band.deadline_s is None):
+            pool.hold_to(ticket, ttft_s, self._world.endpoints(pool.name))
+        return ticket
 
-    def _hold(self, endpoint: Endpoint, *, held: bool, now: float) -> None:
-        """As the operator says, until he says otherwise: also when the address comes back some day."""
-        if held:
-            self._holds[endpoint.name] = None
-        else:
-            self._holds.pop(endpoint.name, None)
-        if endpoint.listed and endpoint.held is not held:
-            endpoint.held = held
-            self._move(endpoint, Sign.HELD if held else Sign.LET_IN, "by the operator", now)
+    def _band(self, asked: str, allowed: tuple[str, ...]) -> BandSettings:
+        """The band that was asked for, if it may be had; else the first that may."""
+        bands = self.settings.bands
+        if asked and (not allowed or asked in allowed):
+            for band in bands:
+                if band.name == asked:
+                    return band
+        for band in bands:
+            if not allowed or band.name == allowed[0]:
+                return band
+        return bands[-1]
 
-    def _limits(self, pool: str) -> PoolSettings:
-        return self.settings.pools.get(pool, self.settings.default)
+    def _take(self, ticket: Ticket, pool: Pool, now: float) -> Hold | None:
+        """Count the request against what its tenant, its key and the model may have. Raises Refusal."""
+        identity, settings = ticket.identity, self.settings
+        tenant = settings.tenants.get(identity.tenant, settings.tenant)
+        holders = [
+            (f"{kind} {name}", limits)
+            for kind, name, limits in (
+                ("tenant", identity.tenant, tenant.limits),
+                ("key", identity.key, identity.limits),
+                ("model", pool.name, pool.limits.limits),
+            )
+            if limits is not UNLIMITED and limits != UNLIMITED
+        ]
+        if not holders:
+            return None
+        output_tokens = int(pool.expected_output(ticket.request, identity))
+        return self.limiter.take(holders, ticket.prompt_tokens, output_tokens, pool.limits.price, now)
 
-    def _queue(self, pool: str) -> PoolQueue:
-        queue = self._queues.get(pool)
-        if queue is None:
-            queue = self._queues[pool] = PoolQueue()
-        return queue
+    def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
+        """Others wait already: see whether this one may too. Raises Refusal."""
+        victim = pool.admit(ticket, self._world.endpoints(pool.name), now, self._later)
+        if victim is not None:
+            self._stop(victim, Outcome.EVICTED, self._later(0.0), now, self.outbox)
 
-    def _seat(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        limits, endpoints = self._limits(pool), self._endpoints(pool)
-        cap, choose = limits.cap, ROUTING[limits.routing]
-        seated = True
-        while seated and queue.waiting:
-            seated = False
-            if queue.waiting > MANY and not self._stirred and not has_room(endpoints, cap):
+    # -- seating ----------------------------------------------------------------------------------
+
+    def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
+        queue, endpoints = pool.queue, self._world.endpoints(pool.name)
+        while queue.waiting:
+            if queue.waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
-            for ticket in queue.heads():
-                endpoint = choose(endpoints, ticket, cap)
-                if endpoint is not None:
-                    queue.remove(ticket)
-                    effects.append(self._go(ticket, endpoint, now))
-                elif (ticket.excluded or ticket.request.adapter) and not may_hope(endpoints, ticket):
-                    self._end(ticket, Outcome.NO_ENDPOINT, None, now)
-                    effects.append(Stop(ticket, Outcome.NO_ENDPOINT, 1.0))
-                else:
-                    continue
-                seated = True
+            found = pool.next(endpoints, now)
+            if found is None:
                 break
-        queue.settle()
+            ticket, endpoint = found
+            if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
+                self._stop(ticket, Outcome.QUEUE_DEADLINE, self._later(0.0), now, effects)
+                continue
+            effects.append(self._go(ticket, endpoint, pool, now))
+        queue.settle_in()
+        if queue.waiting:
+            queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
+            for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
+                if not may_hope(endpoints, ticket):
+                    self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
 
-    def _go(self, ticket: Ticket, endpoint: Endpoint, now: float) -> Go:
+    def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float) -> Go:
+        pool.queue.serve(ticket, pool.cost, now)
         self.waiting -= 1
         self._turn += 1
-        endpoint.running += 1
         endpoint.seated += 1
         endpoint.turn = self._turn
         ticket.attempts += 1
         leg = Leg(self._turn, ticket, endpoint, endpoint.incarnation, ticket.attempts, now)
+        saturation.reserve(leg, now)
         ticket.phase = DISPATCHED
         ticket.legs = [leg]
         return Go(ticket, ticket.legs)
 
-    def _expire(self, pool: str, queue: PoolQueue, now: float, effects: list[Effect]) -> None:
-        while (ticket := queue.overdue(now)) is not None:
-            outcome = Outcome.QUEUE_DEADLINE if ready(self._endpoints(pool)) else Outcome.NO_ENDPOINT
-            self._end(ticket, outcome, None, now)
-            effects.append(Stop(ticket, outcome, self._drain_s(pool)))
+    def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
+        endpoints = self._world.endpoints(pool.name)
+        while (ticket := pool.queue.overdue(now)) is not None:
+            outcome = Outcome.QUEUE_DEADLINE if ready(endpoints) else Outcome.NO_ENDPOINT
+            self._stop(ticket, outcome, self._later(pool.drain_s(endpoints)), now, effects)
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""
-        for ticket in [ticket for pool in self._closed for ticket in self._queues[pool].all()]:
-            self._end(ticket, Outcome.NO_ENDPOINT, None, now)
-            effects.append(Stop(ticket, Outcome.NO_ENDPOINT, 1.0))
+        for ticket in [ticket for name in self._closed for ticket in self._pools[name].queue.all()]:
+            self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
         self._closed.clear()
 
+    def _stop(
+        self, ticket: Ticket, outcome: Outcome, retry_after_s: float, now: float, effects: list[Effect]
+    ) -> None:
+        self._end(ticket, outcome, None, now)
+        effects.append(Stop(ticket, outcome, retry_after_s))
+
+    # -- ending -----------------------------------------------------------------------------------
+
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
-        pool = ticket.request.pool
+        name = ticket.request.pool
+        pool = self._pools.get(name) or self._new_pool(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
-            self._queues[pool].remove(ticket)
+            pool.queue.remove(ticket)
             self.waiting -= 1
         if usage is None and any(leg.output_tokens for leg in ticket.legs):
             # Cut or left on the way: what was generated counts all the same.
-            usage = Usage(output_tokens=sum(leg.output_tokens for leg in ticket.legs), exact=False)
+            output_tokens = sum(leg.output_tokens for leg in ticket.legs)
+            usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
         for leg in ticket.legs:
             if leg.phase is not OVER:
-                self._free(leg, now)
+                self._world.free(leg, now)
                 if outcome in SERVED:
-                    self._health.served(leg.endpoint, ticket.request)
+                    self._world.health.served(leg.endpoint, ticket.request)
                 if outcome is COMPLETED:
-                    mean_s = self._service_s.get(pool, now - leg.seated_at)
-                    self._service_s[pool] = mean_s + RECENT * (now - leg.seated_at - mean_s)
+                    self._learn(leg, usage, pool, now)
+        if ticket.attempts:
+            pool.ended(ticket, usage or NOTHING)
+        if ticket.hold is not None:
+            self._settle(ticket, usage, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
 
-    def _may_repeat(self, ticket: Ticket, leg: Leg, failure: Failure) -> bool:
+    def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
+        pool.served(now - leg.seated_at)
+        request = leg.ticket.request
+        if usage is not None and request.stream and request.sequences == 1 and request.api in GENERATING:
+            peers = self._world.endpoints(pool.name)
+            saturation.pace(leg, usage.output_tokens, peers, pool.limits, now)
+
+    def _settle(self, ticket: Ticket, usage: Usage | None, now: float) -> None:
+        hold, ticket.hold = ticket.hold, None
+        if hold is None:
+            return
+        if ticket.attempts:
+            used = usage or NOTHING
+            self.limiter.settle(
+                hold, used.prompt_tokens, used.cached_tokens, used.output_tokens, used.exact, now
+            )
+        else:
+            self.limiter.give_back(hold, now)
+
+    def _may_repeat(self, ticket: Ticket, leg: Leg, failure: Failure, now: float) -> bool:
         """Whether another seat is allowed and there is one to hope for."""
         if not (self.abilities.retry and failure.kind.repeatable) or ticket.outcome is not None:
             return False
         if ticket.attempts >= self.settings.attempts_max:
             return False
-        return may_hope(self._endpoints(ticket.request.pool), ticket, leg.endpoint.name)
+        pool = self._pool(ticket.request.pool)
+        if not may_hope(self._world.endpoints(pool.name), ticket, leg.endpoint.name):
+            return False
+        return failure.kind not in ANSWERS or pool.budget.take(now)
 
-    def _free(self, leg: Leg, now: float) -> None:
-        if leg.phase is OVER:
-            return
-        leg.phase = OVER
-        self._vacate(leg.endpoint, now)
+    def _later(self, wait_s: float) -> float:
+        """The wait to tell who is refused: at least a second, and up to a quarter more at random.
 
-    def _vacate(self, endpoint: Endpoint, now: float) -> None:
-        endpoint.running -= 1
-        if endpoint.state is DRAINING and not endpoint.running and not endpoint.held:
-            self._move(endpoint, Sign.EMPTY, "", now)
-
-    def _move(self, endpoint: Endpoint, sign: Sign, why: str, now: float) -> None:
-        before = self.table.move(endpoint, sign, why)
-        if before is None:
-            return
-        self._stirred = True
-        self._health.moved(endpoint, before, now)
-        self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))
-
-    def _drain_s(self, pool: str) -> float:
-        """Predicted wait of a newcomer: the tickets before it, served at the recent pace; at least 1 s.
-
-        Up to a quarter is added at random, so that those refused together do not return together.
+        So those who are refused together do not return together.
         """
-        shares = sum(e.share for e in self._endpoints(pool) if e.state is READY)
-        queue, places = self._queues.get(pool), shares * self._limits(pool).cap
-        before = queue.waiting if queue is not None else 0
-        wait_s = (before + 1) * self._service_s.get(pool, 1.0) / places if places else 1.0
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
 
-    def _endpoints(self, pool: str) -> Sequence[Endpoint]:
-        return self.table.by_pool.get(pool, ())
-
     def _forget_pools(self, listed: Mapping[str, object]) -> None:
-        """Drop the queues of pools that are no more, and have `release` stop those who wait there."""
+        """Drop pools that are no more, and have `release` stop those who wait there."""
         self._closed.clear()
-        for pool, queue in list(self._queues.items()):
-            if pool in listed:
+        for name, pool in list(self._pools.items()):
+            if name in listed:
                 continue
-            if queue.waiting:
-                self._closed[pool] = None
-            elif pool not in self.table.by_pool:
-                del self._queues[pool]
-                self._service_s.pop(pool, None)
+            if pool.queue.waiting:
+                self._closed[name] = None
+            elif name not in self.table.by_pool:
+                del self._pools[name]

@@ -1,55 +1,139 @@
-"""Where tickets wait: one bounded first-come queue per pool.
+"""Where tickets wait: one bounded queue per pool, of bands, of flows.
 
-Tickets that failed somewhere may not sit there again, and adapters are not loaded everywhere, so a queue
-has lanes: those of one lane may sit at the same endpoints, and when its first fits nowhere none of it does.
-A retry keeps its arrival and its deadline, and so its place before everybody who came later. Bounds count
-what waits, never what is seated, and return to zero by themselves because every way out passes `remove`.
+Bands are served in their order, but for the share that a lower one is guaranteed; `fairness.py` says who is
+next within a band. Tickets that failed somewhere may not sit there again, and adapters are not loaded
+everywhere, so flows have lanes: those of one lane may sit at the same endpoints, and when its first fits
+nowhere none of it does. A retry keeps its arrival and its deadline, and so its place before everybody who
+came later. Bounds count what waits, never what is seated, and return to zero by themselves because every way
+out passes `remove`.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterator, Sequence
 
-from maitred.core.words import Phase, PoolSettings, Ticket
+from maitred.core.fairness import CREDIT_MAX, FAIRNESS, Band, Flow
+from maitred.core.words import BandSettings, Phase, PoolSettings, Ticket
 
 NEVER = float("inf")
+HOLDBACK, HOLDBACK_MAX = 0.1, 0.5
+"""Each band below the first may fill a tenth less of the queue, down to half: who comes first finds room."""
+QUEUED = Phase.QUEUED
+_DEFAULT = PoolSettings()
 
 
 class PoolQueue:
-    """First come, first served; `waiting` tickets and their `body_bytes` are bounded.
+    """One pool's queue; `waiting` tickets and their `body_bytes` are bounded.
 
     Most tickets find nobody before them and are seated at once: such a one is `_alone`, and lines up in a
-    lane only if it has to stay or is joined. Who had to stay gets an entry in `_deadlines`, a heap whose
+    band only if it has to stay or is joined. Who had to stay gets an entry in `_deadlines`, a heap whose
     entries die with the wait and are swept out when they outnumber the living. `earliest` is never later
-    than the first deadline of a waiting ticket.
+    than the first deadline of a waiting ticket. `odd`: those who may not sit everywhere.
     """
 
-    __slots__ = ("_alone", "_deadlines", "_fresh", "_lanes", "_sequence", "body_bytes", "earliest", "waiting")
+    __slots__ = (
+        "_alone", "_bands", "_deadlines", "_fresh", "_limits", "_sequence",
+        "body_bytes", "earliest", "held_at", "odd", "opens_at", "waiting",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, bands: Sequence[BandSettings] = (BandSettings("default"),)) -> None:
         self._alone: Ticket | None = None
-        self._lanes: dict[tuple[str, ...], dict[int, Ticket]] = {(): {}}
+        self._bands: dict[str, Band] = {}
+        self._limits = _DEFAULT
         self._fresh: list[Ticket] = []
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._sequence = 0
         self.waiting = 0
         self.body_bytes = 0
         self.earliest = NEVER
+        self.opens_at = NEVER
+        self.held_at: dict[int, float] = {}
+        self.odd: dict[int, Ticket] = {}
+        self.arrange(bands)
 
-    def full(self, body_bytes: int, limits: PoolSettings) -> bool:
-        """Whether one more body of this size would pass a bound."""
+    def arrange(self, bands: Sequence[BandSettings]) -> None:
+        """From now on the bands are these, in this order; who waits in another waits behind them."""
+        before, self._bands = self._bands, {}
+        for settings in bands:
+            band = before.pop(settings.name) if settings.name in before else Band(settings)
+            band.settings = settings
+            self._bands[settings.name] = band
+        self._bands.update((name, band) for name, band in before.items() if band.waiting)
+
+    # -- bounds -----------------------------------------------------------------------------------
+
+    def full(self, body_bytes: int, limits: PoolSettings, part: float = 1.0) -> bool:
+        """Whether one more body of this size would pass a bound, or this part of it."""
         return (
-            self.waiting >= limits.queue_requests_max or self.body_bytes + body_bytes > limits.queue_bytes_max
+            self.waiting >= limits.queue_requests_max * part
+            or self.body_bytes + body_bytes > limits.queue_bytes_max * part
         )
+
+    def crowded(self, ticket: Ticket, limits: PoolSettings) -> bool:
+        """Whether the ticket may not wait: the queue is full, or its band or tenant has its part of it."""
+        self._line_up(self._alone)
+        band, rank = self._band(ticket.band)
+        part = max(HOLDBACK_MAX, 1 - HOLDBACK * rank)
+        if self.full(ticket.request.body_bytes, limits, part):
+            return True
+        flow = band.flow_of(ticket, limits)
+        if flow is None or not flow.waiting or flow.weight >= band.weight:
+            return False
+        share = limits.queue_requests_max * part * flow.weight / band.weight
+        return flow.waiting >= max(1.0, share)
+
+    def victim(self, ticket: Ticket, limits: PoolSettings) -> Ticket | None:
+        """Who has to go that this one may wait in a full queue: the newest of the lowest band.
+
+        In its own band, the newest if its tenant has more than its part and this one's has not. None: nobody.
+        """
+        if not self.full(ticket.request.body_bytes, limits):
+            return None
+        mine = self._band(ticket.band)[0]
+        for band in reversed(self._bands.values()):
+            if band is mine:
+                break
+            if band.waiting and band.settings.preempt and (last := band.newest()) is not None:
+                return last[0]
+        flow, last = mine.flow_of(ticket, limits), mine.newest()
+        if last is None or last[1] is flow:
+            return None
+        weight = mine.weight if flow is not None and flow.waiting else mine.weight + ticket.weight
+        share = limits.queue_requests_max / weight
+        had = flow.waiting if flow is not None else 0
+        theirs = last[1]
+        return last[0] if theirs.waiting > share * theirs.weight and had < share * ticket.weight else None
 
     def behind(self, ticket: Ticket) -> bool:
         """Whether others wait in its lane already."""
         if self._alone is not None:
             return self._alone.lane == ticket.lane
-        return bool(self._lanes.get(ticket.lane))
+        return (
+            self.waiting > len(self.odd)
+            if not ticket.lane
+            else any(other.lane == ticket.lane for other in self.odd.values())
+        )
 
-    def push(self, ticket: Ticket) -> None:
-        """Let a ticket wait, behind all of its lane that arrived before it."""
+    def wait_s(self, ticket: Ticket, limits: PoolSettings, now: float) -> float | None:
+        """Predicted wait of this newcomer, if tenants get their parts; None where no pace is known."""
+        if self._alone is not None:
+            return None
+        band = self._band(ticket.band)[0]
+        seat_s = band.pace.seat_s(now)
+        if seat_s is None:
+            return None
+        flow = band.flow_of(ticket, limits)
+        own = flow.waiting if flow is not None else 0
+        weight = band.weight if own else band.weight + ticket.weight
+        before = min(band.waiting, own + (own + 1) * (weight / ticket.weight - 1))
+        return (before + 1) * seat_s
+
+    # -- in and out -------------------------------------------------------------------------------
+
+    def push(self, ticket: Ticket, limits: PoolSettings = _DEFAULT) -> None:
+        """Let a ticket wait, behind all of its tenant that come before it."""
+        self._limits = limits
         if not self.waiting:
             self._alone = ticket
         else:
@@ -63,59 +147,91 @@ class PoolQueue:
         self._alone = None
         if ticket is None:
             return
-        lane = self._lanes.setdefault(ticket.lane, {})
-        late = bool(lane) and next(reversed(lane.values())).arrival > ticket.arrival
-        lane[id(ticket)] = ticket
-        if late:
-            by_arrival = sorted(lane.items(), key=lambda entry: entry[1].arrival)
-            self._lanes[ticket.lane] = dict(by_arrival)
+        self._band(ticket.band)[0].push(ticket, self._limits)
+        if ticket.lane:
+            self.odd[id(ticket)] = ticket
         self._fresh.append(ticket)
 
     def remove(self, ticket: Ticket) -> None:
         """Take a waiting ticket out, whatever the reason."""
-        if ticket is self._alone:
-            self._alone = None
-        else:
-            lane = self._lanes[ticket.lane]
-            del lane[id(ticket)]
-            if not lane and ticket.lane:
-                del self._lanes[ticket.lane]
+        self._take(ticket)
+
+    def serve(self, ticket: Ticket, cost_of: Callable[[Ticket], float], now: float) -> None:
+        """Take a ticket out because it is seated, and count to its tenant and band what that costs."""
+        found = self._take(ticket)
+        if found is None:
+            return  # it was alone: nobody had to wait for it
+        band, flow = found
+        cost = cost_of(ticket)
+        band.pace.seated(now, others_wait=band.waiting > 0)
+        for other in self._bands.values():
+            if other.settings.share_min and (other.waiting or other is band):
+                other.credit = min(CREDIT_MAX, other.credit + other.settings.share_min * cost)
+        band.credit = max(-cost, band.credit - cost)
+        if ticket.flow is None:  # a retry has been counted
+            band.clock = max(band.clock, flow.tag)
+            ticket.flow, ticket.charged = flow, FAIRNESS[self._limits.fairness](cost)
+            band.charge(flow, ticket.charged)
+
+    def settle(self, ticket: Ticket, cost: float) -> None:
+        """Count what a seated ticket did cost, in place of what was thought."""
+        if ticket.flow is not None and (band := self._bands.get(ticket.band)) is not None:
+            band.charge(ticket.flow, FAIRNESS[self._limits.fairness](cost) - ticket.charged)
+            ticket.flow = None
+
+    def _take(self, ticket: Ticket) -> tuple[Band, Flow] | None:
         self.waiting -= 1
         self.body_bytes -= ticket.request.body_bytes
+        if ticket is self._alone:
+            self._alone = None
+            return None
+        band = self._bands[ticket.band]
+        flow = band.remove(ticket)
+        if ticket.lane:
+            del self.odd[id(ticket)]
+        if self.held_at:
+            self.held_at.pop(id(ticket), None)
+        return band, flow
 
-    def heads(self) -> list[Ticket]:
-        """The first ticket of each lane, in order of arrival; of equals the one that has tried before."""
+    def heads(self) -> Iterator[Ticket]:
+        """Who may be next, in order; bands that are owed something by their guaranteed share come first."""
         if self._alone is not None:
-            return [self._alone]
-        heads = [next(iter(lane.values())) for lane in self._lanes.values() if lane]
-        if len(heads) > 1:
-            heads.sort(key=lambda ticket: (ticket.arrival, -ticket.attempts))
-        return heads
+            yield self._alone
+            return
+        bands = list(self._bands.values())
+        for band in bands:
+            if band.waiting and band.settings.share_min and band.credit > 0:
+                yield from band.heads()
+        for band in bands:
+            if band.waiting and not (band.settings.share_min and band.credit > 0):
+                yield from band.heads()
 
-    def settle(self) -> None:
+    # -- deadlines --------------------------------------------------------------------------------
+
+    def settle_in(self) -> None:
         """Watch the deadlines of those who came since the last time and had to stay."""
         if not self.waiting:
-            self.earliest = NEVER
+            self.earliest = self.opens_at = NEVER
             if self._deadlines or self._fresh:
                 self._fresh.clear()
                 self._deadlines.clear()
             return
         self._line_up(self._alone)
         for ticket in self._fresh:
-            if ticket.phase is Phase.QUEUED:
+            if ticket.phase is QUEUED:
                 self._sequence += 1
                 heapq.heappush(self._deadlines, (ticket.queue_deadline, self._sequence, ticket))
         self._fresh.clear()
         if len(self._deadlines) > 2 * self.waiting + 64:
-            self._deadlines = [entry for entry in self._deadlines if entry[2].phase is Phase.QUEUED]
+            self._deadlines = [entry for entry in self._deadlines if entry[2].phase is QUEUED]
             heapq.heapify(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""
         if self._fresh or self._alone is not None:
-            self.settle()
-        while self._deadlines and self._deadlines[0][2].phase is not Phase.QUEUED:
+            self.settle_in()
+        while self._deadlines and self._deadlines[0][2].phase is not QUEUED:
             heapq.heappop(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
         return self.earliest if self._deadlines else None
@@ -128,4 +244,11 @@ class PoolQueue:
     def all(self) -> list[Ticket]:
         """Everybody who waits."""
         self._line_up(self._alone)
-        return [ticket for lane in self._lanes.values() for ticket in lane.values()]
+        return [ticket for band in self._bands.values() for ticket in band.all()]
+
+    def _band(self, name: str) -> tuple[Band, int]:
+        for rank, (known, band) in enumerate(self._bands.items()):
+            if known == name:
+                return band, rank
+        band = self._bands[name] = Band(BandSettings(name))  # its band has left the settings
+        return band, len(self._bands) - 1

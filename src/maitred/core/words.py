@@ -7,6 +7,7 @@ are float seconds on the shell's monotonic clock; token counts are ints.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from msgspec import Struct
 
@@ -171,6 +172,12 @@ class Endpoint(Struct, eq=False):
     a row are its own fault, the last one by the request `failed_by`; `ejections` counts them in a row too.
     `share` is the part of its places it may use, growing since `ready_at` after a return. `load` is what its
     metrics said at `observed_at`.
+
+    `reserved`: tokens of its KV cache set aside. `read_at`: when it will have read all prompts given to it,
+    at `prefill_rate` tokens a second; `unread`: tokens of streams that have told nothing yet. `rests_until`:
+    it asked to be left alone. `tpot_s` is the mean pace of its streams, `slowness` how many times its fastest
+    peer's that is, 1 unless it is an outlier. `cap`: places, where the settings leave that to us; it was
+    changed at `cap_at`.
     """
 
     name: str
@@ -192,6 +199,15 @@ class Endpoint(Struct, eq=False):
     ready_at: float = 0.0
     load: Load | None = None
     observed_at: float = 0.0
+    reserved: int = 0
+    read_at: float = 0.0
+    unread: int = 0
+    rests_until: float = 0.0
+    prefill_rate: float = 4096.0
+    tpot_s: float = 0.0
+    slowness: float = 1.0
+    cap: int = 0
+    cap_at: float = 0.0
 
 
 class LegPhase(IntEnum):
@@ -207,7 +223,8 @@ class Leg(Struct, eq=False):
     """One endpoint's part of a ticket, holding one place there from Go to leave, fail or finish.
 
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
-    `output_tokens` is the engine's output so far.
+    `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `unread` those
+    of its prompt until the first token shows that it was read, `read_at` when that was thought to be.
     """
 
     number: int
@@ -220,6 +237,9 @@ class Leg(Struct, eq=False):
     sent_at: float = 0.0
     answered_at: float = 0.0
     output_tokens: int = 0
+    reserved: int = 0
+    unread: int = 0
+    read_at: float = 0.0
 
 
 class Phase(IntEnum):
@@ -237,6 +257,11 @@ class Ticket(Struct, eq=False):
     endpoints that failed this ticket, `blamed` is the last of them that was blamed for an error of its own
     wording; `lane` is the same for tickets that may sit at the same endpoints.
     `outcome` is set exactly once.
+
+    `band` is the priority class, `rank` its number from the highest, `weight` the tenant's. `prompt_tokens`
+    is the best guess at its prompt, `need` the KV cache to set aside, in tokens; `ttft_s` the goal for its
+    first token, 0 for none. `flow` is whom its service was `charged` to. `hold` is what it has taken of
+    limits.
     """
 
     request: Request
@@ -250,6 +275,14 @@ class Ticket(Struct, eq=False):
     blamed: Endpoint | None = None
     lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
+    band: str = "default"
+    rank: int = 0
+    weight: float = 1.0
+    ttft_s: float = 0.0
+    prompt_tokens: int = 0
+    need: int = 0
+    flow: Any = None
+    charged: float = 0.0
     hold: Hold | None = None
 
 
@@ -351,12 +384,12 @@ class Settings(Struct, frozen=True):
     version: int = 0
     pools: dict[str, PoolSettings] = {}
     default: PoolSettings = PoolSettings()
-    bands: tuple[BandSettings, ...] = (BandSettings("default"),)
-    tenants: dict[str, TenantSettings] = {}
-    tenant: TenantSettings = TenantSettings()
     attempts_max: int = 2
     accepting: bool = True
     health: HealthSettings = HealthSettings()
+    bands: tuple[BandSettings, ...] = (BandSettings("default"),)
+    tenants: dict[str, TenantSettings] = {}
+    tenant: TenantSettings = TenantSettings()
 
 
 class Endpoints(Struct, frozen=True, tag=True):

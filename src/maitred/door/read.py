@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from maitred.control.models import Models, Route
+from maitred.control.models import UNBOUNDED, Models, Route
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity, Request
+from maitred.door import headers, length
 from maitred.door.identify import ANYBODY
 from maitred.door.inflate import GZIP
 from maitred.net.exchange import RequestHead
@@ -38,6 +39,7 @@ APIS = {
 """The paths that go to engines; everything else is answered here or not at all."""
 
 
+ANYBODY = Identity()
 JSON = b"application/json"
 FORWARDED = (b"traceparent", b"tracestate")
 """What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
@@ -67,18 +69,20 @@ def read(
     rules: Rules = STRICT,
     identity: Identity = ANYBODY,
 ) -> Order:
-    """Read one request. Raises Refusal: broken, against the rules, of a model not served or not for him."""
-    path = head.path
+    """Read one request. Raises Refusal: broken, against the rules, too long, or of a model not served."""
+    path, fields = head.path, head.fields
     api = APIS[path]
     asked = requests.decode(api, body, rules)
-    route = models.find(asked.model) if asked.model else models.only
-    if route is None or not route.open_to(identity.models):
-        if not models.known:
-            raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)
-        if not asked.model:
-            raise Refusal(Outcome.BAD_REQUEST, requests.MODEL_MISSING, param="model")
-        message = "the model does not exist here; GET /v1/models lists those that do"
-        raise Refusal(Outcome.MODEL_NOT_FOUND, message, param="model")
+    route = _route(asked.model, models, identity)
+    limits, output = route.limits, asked.output_tokens_max
+    if limits is not UNBOUNDED and api in length.KEYS:
+        output = length.output_max(api, asked, limits)
+        if limits.context and asked.prompt_tokens + output > limits.context:
+            length.check_fits(api, asked, output, limits.context, body)
+    band, ttft_s = "", None
+    if identity.may_set:
+        band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
+        identity = headers.on_behalf(fields, identity)
     hides_usage = asked.stream and not asked.wants_usage
     request = Request(
         request_id,
@@ -90,15 +94,41 @@ def read(
         asked.sequences,
         route.adapter,
         fingerprint(body),
+        asked.prompt_tokens,
+        asked.prompt_exact,
+        output,
+        band,
+        headers.patience_s(fields),
+        ttft_s,
+        headers.retries(fields),
     )
-    fields, forwarded = head.fields, b""
+    parts: list[bytes | memoryview] = [body]
+    bound = output if output != asked.output_tokens_max else 0
+    if hides_usage or bound or route.served_as is not None:
+        edits = edit.Edits(route.served_as, hides_usage, bound, length.KEYS.get(api, ()))
+        parts = edit.apply(body, edits)
+    return Order(request, identity, route, path, parts, _forwarded(fields), hides_usage)
+
+
+def _route(name: str, models: Models, identity: Identity) -> Route:
+    """The route of what was asked for, if it is served and this one may use it."""
+    route = models.find(name) if name else models.only
+    if route is not None and route.open_to(identity.models):
+        return route
+    if not models.known:
+        raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)
+    if not name:
+        raise Refusal(Outcome.BAD_REQUEST, requests.MODEL_MISSING, param="model")
+    message = "the model does not exist here; GET /v1/models lists those that do"
+    raise Refusal(Outcome.MODEL_NOT_FOUND, message, param="model")
+
+
+def _forwarded(fields: dict[bytes, bytes]) -> bytes:
+    lines = b""
     for name in FORWARDED:
         if name in fields and name not in fields.get(b"connection", b"").lower():
-            forwarded += b"%b: %b\r\n" % (name, fields[name])
-    parts: list[bytes | memoryview] = [body]
-    if hides_usage or route.served_as is not None:
-        parts = edit.apply(body, edit.Edits(model=route.served_as, include_usage=hides_usage))
-    return Order(request, identity, route, path, parts, forwarded, hides_usage)
+            lines += b"%b: %b\r\n" % (name, fields[name])
+    return lines
 
 
 def check_media(fields: dict[bytes, bytes]) -> None:

@@ -139,6 +139,8 @@ class Fleet:
             arrival.prompt_tokens * BYTES_PER_TOKEN,
             adapter=arrival.adapter,
             fingerprint=arrival.number + 1,
+            prompt_tokens=arrival.prompt_tokens,
+            prompt_exact=True,
         )
         try:
             ticket = self.gateway.accept(request, Identity(arrival.tenant), self.now)

@@ -224,7 +224,7 @@ def _limits(is_file: bool) -> dict[str, Any]:
     """What the driver is told of waiting."""
     if is_file:
         return {"timeout": STATEMENT_S}
-    return {"connect_timeout": CONNECT_S, "options": f"-c statement_timeout={STATEMENT_S * 1000}"}
+    return {"connect_timeout": CONNECT_S, "options": f"-c statement_timeout={STATEMENT_S * 1000:.0f}"}
 
 
 def _json(value: object) -> str:

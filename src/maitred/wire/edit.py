@@ -17,10 +17,16 @@ from maitred.wire.requests import KEYS_READ
 
 
 class Edits(Struct, frozen=True):
-    """What to change. `model`: the name the engine knows. `include_usage`: have the engine count tokens."""
+    """What to change. `model`: the name the engine knows. `include_usage`: have the engine count tokens.
+
+    `output_tokens`: bound the answer by so many, 0 for as it is; said by those of `output_keys` that are
+    there, else by the first. A client that wants none (0) gets none.
+    """
 
     model: str | None = None
     include_usage: bool = False
+    output_tokens: int = 0
+    output_keys: tuple[str, ...] = ()
 
 
 _Splice = tuple[int, int, bytes]
@@ -32,18 +38,35 @@ def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
     `body` has passed `requests.decode`. Raise Refusal when a key we read comes twice (which of the two the
     engine obeys is then not ours to guess), and when `wire/members.py` will not walk the body.
     """
-    if edits.model is None and not edits.include_usage:
+    if edits.model is None and not edits.include_usage and not edits.output_tokens:
         return [body]
     scanned = scan(body)
     names, _ = scanned
     _refuse_duplicates(names, KEYS_READ)
+    new, more = _inserted(names, edits)
     splices: list[_Splice] = []
-    if edits.include_usage and "stream_options" not in names:
+    if new:
         brace = body.index(b"{") + 1
-        splices.append((brace, brace, b'"stream_options":{"include_usage":true},'))
-    if edits.model is not None or not splices:
+        splices.append((brace, brace, new))
+    if more:
         splices += _replacements(body, scanned, edits)
     return _spliced(body, splices)
+
+
+def _inserted(names: list[str], edits: Edits) -> tuple[bytes, bool]:
+    """Return the members that are not there yet, and whether there may be others to replace."""
+    new, more = b"", edits.model is not None
+    if edits.include_usage:
+        if "stream_options" in names:
+            more = True
+        else:
+            new += b'"stream_options":{"include_usage":true},'
+    if edits.output_tokens:
+        if any(key in names for key in edits.output_keys):
+            more = True
+        else:
+            new += b'"%b":%d,' % (edits.output_keys[0].encode(), edits.output_tokens)
+    return new, more
 
 
 def _replacements(body: bytes, scanned: Scanned, edits: Edits) -> list[_Splice]:
@@ -52,6 +75,9 @@ def _replacements(body: bytes, scanned: Scanned, edits: Edits) -> list[_Splice]:
     for member in members(body, scanned):
         if member.key == "model" and edits.model is not None:
             splices.append((member.value_start, member.end, encode(edits.model)))
+        elif edits.output_tokens and member.key in edits.output_keys:
+            if body[member.value_start : member.end] != b"0":
+                splices.append((member.value_start, member.end, b"%d" % edits.output_tokens))
         elif member.key == "stream_options" and edits.include_usage:
             splices += _include_usage(body, member)
     return splices

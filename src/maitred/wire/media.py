@@ -5,7 +5,8 @@ reference in a place where an engine would follow one must hold the data itself 
 name a host that was allowed. Texts may say what they like, tool calls too: nobody follows them.
 
 Nothing is decoded that need not be. Texts and data stay the bytes of the body; of a part of a content only
-what could refer to something is picked out, and only where a content is more than a text.
+what could refer to something is picked out, and only where a content is more than a text. On the way media
+are counted, with their bytes, since no model reads base64 as text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ Never = Annotated[int, Meta(gt=0, lt=0)]
 """The type of a member that must not be there: no value is of it, and none is kept to find that out."""
 
 _T = TypeVar("_T")
-_Search = Callable[[Raw, tuple[str, ...], int], str | None]
 _free = [0] * PARTS_MAX
 
 
@@ -49,6 +49,28 @@ def refill() -> None:
     one tries again after this: only what is too large fails then.
     """
     _free.extend([0] * (PARTS_MAX - len(_free)))
+
+
+class Look:
+    """One look through the contents of a body.
+
+    `domains`: the hosts that may be asked for media, in lower case; each with all names below it. `parts`
+    counts the media seen, `data_bytes` what they and the references to them take of the body.
+    """
+
+    __slots__ = ("data_bytes", "domains", "parts")
+
+    def __init__(self, domains: tuple[str, ...]) -> None:
+        self.domains = domains
+        self.parts = self.data_bytes = 0
+
+    def count(self, size: int) -> None:
+        """Here is a medium of so many bytes."""
+        self.parts += 1
+        self.data_bytes += size
+
+
+_Search = Callable[[Raw, Look, int], str | None]
 
 
 class _Counted(Struct, gc=False):
@@ -125,29 +147,26 @@ _url = re.compile(
 _is_number = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE).fullmatch
 
 
-def check(messages: Sequence[Message], domains: tuple[str, ...]) -> None:
-    """Raise Refusal, naming the place, when one of the messages refers to what may not be fetched.
-
-    `domains`: the hosts that may be asked, in lower case; each with all names below it.
-    """
+def check(messages: Sequence[Message], look: Look) -> None:
+    """Raise Refusal, naming the place, when one of the messages refers to what may not be fetched."""
     for at, message in enumerate(messages):
         if is_nested(message.content):
-            check_content(f"messages[{at}].content", message.content, domains)
+            check_content(f"messages[{at}].content", message.content, look)
 
 
-def check_content(name: str, content: Raw, domains: tuple[str, ...]) -> None:
+def check_content(name: str, content: Raw, look: Look) -> None:
     """Do the same for one content, or for a list of them: texts, parts, lists of parts."""
-    _check(name, content, domains, _in_content)
+    _check(name, content, look, _in_content)
 
 
-def check_data(name: str, value: Raw, domains: tuple[str, ...]) -> None:
+def check_data(name: str, value: Raw, look: Look) -> None:
     """Do the same for one medium, or a list of them, that is nobody's content."""
-    _check(name, value, domains, _in_data)
+    _check(name, value, look, _in_data)
 
 
-def _check(name: str, value: Raw, domains: tuple[str, ...], search: _Search) -> None:
+def _check(name: str, value: Raw, look: Look, search: _Search) -> None:
     try:
-        below = search(value, domains, 0)
+        below = search(value, look, 0)
     except IndexError:
         _refuse(name, TOO_MANY)
     except RecursionError:  # the same bytes passed before, on a shorter stack
@@ -158,15 +177,15 @@ def _check(name: str, value: Raw, domains: tuple[str, ...], search: _Search) -> 
         _refuse(name + below, NOT_ALLOWED)
 
 
-def _in_content(content: Raw, domains: tuple[str, ...], depth: int) -> str | None:
+def _in_content(content: Raw, look: Look, depth: int) -> str | None:
     """Return the path from here to the first reference that is not allowed, None when all are."""
     if not is_nested(content) or not _has_object(content):
         return None
     if depth == DEPTH_MAX:
         raise RecursionError
     if _is_object(content):
-        return _in_part(_counted(_part, content), domains, depth)
-    return _in_list(_items(content), domains, depth)
+        return _in_part(_counted(_part, content), look, depth)
+    return _in_list(_items(content), look, depth)
 
 
 def _items(content: Raw) -> Sequence[_Part | str | list[_Part | str]]:
@@ -186,72 +205,74 @@ def _counted(decode: Callable[[Raw], _T], content: Raw) -> _T:
     return decode(content)
 
 
-def _in_list(
-    parts: Sequence[_Part | str | list[_Part | str]], domains: tuple[str, ...], depth: int
-) -> str | None:
+def _in_list(parts: Sequence[_Part | str | list[_Part | str]], look: Look, depth: int) -> str | None:
     for at, part in enumerate(parts):
         if part == _PLAIN or isinstance(part, str):
             continue
-        inside = _in_list(part, domains, depth) if isinstance(part, list) else _in_part(part, domains, depth)
+        inside = _in_list(part, look, depth) if isinstance(part, list) else _in_part(part, look, depth)
         if inside is not None:
             return f"[{at}]{inside}"
     return None
 
 
-def _in_part(part: _Part, domains: tuple[str, ...], depth: int) -> str | None:
+def _in_part(part: _Part, look: Look, depth: int) -> str | None:
     for name in _MEDIA:
         value = getattr(part, name)
         # A source that is a text names where a text was found; nobody looks it up.
         cited = name == "source" and _is_text(value)
-        if value is not NOTHING and not cited and not _is_allowed(value, domains, depth):
+        if value is not NOTHING and not cited and not _is_allowed(value, look, depth):
             return f".{name}"
-    below = _in_content(part.content, domains, depth + 1)
+    below = _in_content(part.content, look, depth + 1)
     return None if below is None else f".content{below}"
 
 
-def _in_data(value: Raw, domains: tuple[str, ...], depth: int) -> str | None:
+def _in_data(value: Raw, look: Look, depth: int) -> str | None:
     if not _is_list(value):
-        return None if _is_data(value, domains, depth) else ""
+        return None if _is_data(value, look, depth) else ""
     if bytes(value).count(b",") >= PARTS_MAX:
         raise IndexError
-    wrong = (f"[{at}]" for at, one in enumerate(_list(value)) if not _is_data(one, domains, depth))
+    wrong = (f"[{at}]" for at, one in enumerate(_list(value)) if not _is_data(one, look, depth))
     return next(wrong, None)
 
 
-def _is_data(value: Raw, domains: tuple[str, ...], depth: int) -> bool:
+def _is_data(value: Raw, look: Look, depth: int) -> bool:
     if not _is_object(value):
-        return _is_harmless(value, domains)
+        return _is_allowed(value, look, depth)
     said = _counted(_data, value)
     if memoryview(said.data_format) in _ITSELF:
-        harmless = _is_harmless(said.data, domains)
+        harmless = _is_harmless(said.data, look)
     else:
-        harmless = _is_text(said.data) is not None and _may_be_fetched(said.data, domains)
+        harmless = _is_text(said.data) is not None and _may_be_fetched(said.data, look)
     part = _counted(_part, value)
-    return harmless and _is_allowed(value, domains, depth) and _in_part(part, domains, depth) is None
+    return harmless and _is_allowed(value, look, depth) and _in_part(part, look, depth) is None
 
 
-def _is_allowed(value: Raw, domains: tuple[str, ...], depth: int) -> bool:
+def _is_allowed(value: Raw, look: Look, depth: int) -> bool:
     """Whether a medium is data or where it may be fetched from: a reference, or an object with some."""
+    size = memoryview(value).nbytes
     if not _is_object(value):
-        return _is_harmless(value, domains)
+        if _is_text(value):
+            look.count(size)
+        return _is_harmless(value, look)
     source = _counted(_source, value)
+    look.count(size - memoryview(source.content).nbytes)
     references = (getattr(source, name) for name in _REFERENCES)
-    if not all(_is_harmless(reference, domains) for reference in references):
+    if not all(_is_harmless(reference, look) for reference in references):
         return False
-    return _in_content(source.content, domains, depth + 1) is None
+    return _in_content(source.content, look, depth + 1) is None
 
 
-def _is_harmless(reference: Raw, domains: tuple[str, ...]) -> bool:
+def _is_harmless(reference: Raw, look: Look) -> bool:
     if not _is_text(reference):
         return not is_nested(reference)
     view = memoryview(reference)
     head = bytes(view[:REFERENCE_BYTES_MAX])
     if head.startswith(b'"data:') or _is_base64(head):
         return True
-    return _may_be_fetched(reference, domains)
+    return _may_be_fetched(reference, look)
 
 
-def _may_be_fetched(reference: Raw, domains: tuple[str, ...]) -> bool:
+def _may_be_fetched(reference: Raw, look: Look) -> bool:
     if memoryview(reference).nbytes > REFERENCE_BYTES_MAX:
         return False
     text = _text(reference)
@@ -261,7 +282,7 @@ def _may_be_fetched(reference: Raw, domains: tuple[str, ...]) -> bool:
     if url is None or _is_number(url[2]):  # a host whose last label is a number is an address
         return False
     host = url[1].lower()
-    return any(host == domain or host.endswith("." + domain) for domain in domains)
+    return any(host == domain or host.endswith("." + domain) for domain in look.domains)
 
 
 def _refuse(param: str, message: str) -> NoReturn:

@@ -18,14 +18,28 @@ from maitred.config.tree import STEERING_FIELDS
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire import media
-from maitred.wire.media import NOTHING, Message, Never
+from maitred.wire.media import NOTHING, Look, Message, Never
 from maitred.wire.members import TOO_DEEP
 
-KEYS_READ = ("model", "stream", "stream_options", "n", "best_of", "prompt", "input", "messages")
+OUTPUT_KEYS = ("max_completion_tokens", "max_tokens")
+"""How clients bound an answer; where both are said the first counts, as the engines have it."""
+
+KEYS_READ = (
+    "model", "stream", "stream_options", "n", "best_of", "prompt", "input", "messages", *OUTPUT_KEYS
+)  # fmt: skip
 """Top-level keys that decisions rest on."""
 
 SEQUENCES_MAX = 128
 """Bound of `n` and `best_of`."""
+
+OUTPUT_TOKENS_MAX = 2**31 - 1
+"""Bound of what a client may ask for; what engines take is less."""
+
+TOKEN_BYTES = 4
+"""Bytes of a body for each token of its prompt, as a guess: English, with its JSON around it."""
+
+MEDIA_TOKENS = 1000
+"""What an image or the like is taken to cost a model, whatever its size: a default between 85 and 1,600."""
 
 MESSAGE_CHARS_MAX = 300
 MODEL_MISSING = "you must provide a model parameter"
@@ -37,6 +51,7 @@ COUNTED_BYTES_MAX = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 _Count = Annotated[int, Meta(ge=1, le=SEQUENCES_MAX)]
+_Tokens = Annotated[int, Meta(ge=0, le=OUTPUT_TOKENS_MAX)]
 _T = TypeVar("_T")
 
 
@@ -44,12 +59,19 @@ class Body(Struct, frozen=True):
     """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts.
 
     `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
+    `prompt_tokens` of all its `prompts`, an estimate unless `prompt_exact`, with MEDIA_TOKENS for each of the
+    `media`. `output_tokens_max`: what one answer may have, 0 where it is not said.
     """
 
     model: str
     stream: bool = False
     sequences: int = 1
     wants_usage: bool = False
+    output_tokens_max: int = 0
+    prompt_tokens: int = 0
+    prompt_exact: bool = False
+    prompts: int = 1
+    media: int = 0
 
 
 class _Said(Struct):
@@ -66,32 +88,46 @@ class _Said(Struct):
     images: Raw = NOTHING
     image_data: Raw = NOTHING
 
-    def body(self) -> Body:
-        return Body(self.model)
+    def body(self, tokens: int, media: int) -> Body:
+        return Body(self.model, prompt_tokens=tokens, media=media)
 
 
 class _StreamOptions(Struct):
     include_usage: bool | None = None
 
 
-class _Chat(_Said):
+class _Generating(_Said):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: _Count | None = None
+    max_tokens: _Tokens | None = None
 
-    def body(self) -> Body:
+    def body(self, tokens: int, media: int) -> Body:
         options = self.stream_options
         wants_usage = options is not None and options.include_usage is True
-        return Body(self.model, self.stream is True, self.n or 1, wants_usage)
+        output = self.output()
+        return Body(self.model, self.stream is True, self.n or 1, wants_usage, output, tokens, media=media)
+
+    def output(self) -> int:
+        return self.max_tokens or 0
 
 
-class _Completions(_Chat):
+class _Chat(_Generating):
+    max_completion_tokens: _Tokens | None = None
+
+    def output(self) -> int:
+        tokens = self.max_completion_tokens
+        return self.max_tokens or 0 if tokens is None else tokens
+
+
+class _Completions(_Generating):
     best_of: _Count | None = None
     prompt: Raw = NOTHING
 
-    def body(self) -> Body:
-        sequences = max(self.n or 1, self.best_of or 1) * _prompts(self.prompt)
-        return structs.replace(super().body(), sequences=sequences)
+    def body(self, tokens: int, media: int) -> Body:
+        body = super().body(tokens, media)
+        sequences = max(body.sequences, self.best_of or 1)
+        return _with_prompts(body, self.prompt, sequences)
 
 
 class _CountTokens(_Said):
@@ -101,17 +137,19 @@ class _CountTokens(_Said):
 
 class _Messages(_CountTokens):
     stream: bool | None = None
+    max_tokens: _Tokens | None = None
 
-    def body(self) -> Body:
-        return Body(self.model, self.stream is True, wants_usage=True)  # these streams always tell it
+    def body(self, tokens: int, media: int) -> Body:
+        output = self.max_tokens or 0  # and these streams always tell their usage
+        return Body(self.model, self.stream is True, 1, True, output, tokens, media=media)
 
 
 class _Inputs(_Said):
     contents = ("input",)
     input: Raw = NOTHING
 
-    def body(self) -> Body:
-        return Body(self.model, sequences=_prompts(self.input))
+    def body(self, tokens: int, media: int) -> Body:
+        return _with_prompts(super().body(tokens, media), self.input)
 
 
 class _Pooling(_Inputs):
@@ -135,8 +173,9 @@ class _Pairs(_Said):
     data_1: Raw = NOTHING
     data_2: Raw = NOTHING
 
-    def body(self) -> Body:
-        return Body(self.model, sequences=max(_prompts(getattr(self, name)) for name in self.contents))
+    def body(self, tokens: int, media: int) -> Body:
+        pairs = max(_prompts(getattr(self, name)) for name in self.contents)
+        return structs.replace(super().body(tokens, media), sequences=pairs, prompts=pairs)
 
 
 _SHAPES: tuple[type[_Said], ...] = (
@@ -211,21 +250,41 @@ def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
         said = _read(decoder, body)  # which says what is wrong
     if not said.model and api not in _NAMELESS:
         raise Refusal(Outcome.BAD_REQUEST, MODEL_MISSING, param="model")
+    look: Look | None = None
     if messages := said.messages:
         for message in messages:
             if message.content >= _MORE_THAN_TEXT:
-                media.check(messages, rules.domains)
+                look = Look(rules.domains)
+                media.check(messages, look)
                 break
     elif messages is None and api in _CONVERSATIONS:
         raise Refusal(Outcome.BAD_REQUEST, MESSAGES_MISSING, param="messages")
     for name in said.contents:
         content = getattr(said, name)
         if content is not NOTHING and content >= _MORE_THAN_TEXT:
-            media.check_content(name, content, rules.domains)
+            look = look or Look(rules.domains)
+            media.check_content(name, content, look)
     if said.images is not NOTHING or said.image_data is not NOTHING or api is _POOLING:
+        look = look or Look(rules.domains)
         for name in said.attached:
-            media.check_data(name, getattr(said, name), rules.domains)
-    return said.body()
+            media.check_data(name, getattr(said, name), look)
+    if look is None:
+        return said.body(len(body) // TOKEN_BYTES, 0)
+    text_bytes = max(0, len(body) - look.data_bytes)
+    return said.body(text_bytes // TOKEN_BYTES + MEDIA_TOKENS * look.parts, look.parts)
+
+
+def _with_prompts(body: Body, value: Raw, sequences: int = 1) -> Body:
+    """Say of `prompt` or `input` how many there are, and how many tokens where these are listed."""
+    prompts, exact = _prompts(value), False
+    tokens = body.prompt_tokens
+    if value >= _MORE_THAN_TEXT:
+        raw = bytes(value)
+        if exact := raw.startswith(b"[") and b'"' not in raw:
+            tokens = raw.count(b",") + 1
+    return structs.replace(
+        body, sequences=sequences * prompts, prompt_tokens=tokens, prompt_exact=exact, prompts=prompts
+    )
 
 
 def _prompts(value: Raw) -> int:

@@ -1,0 +1,169 @@
+"""One model's state in the core: who waits for it, and what has been learned of serving it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from maitred.core.chooser import ROUTING
+from maitred.core.fairness import cost_of
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
+from maitred.core.queue import NEVER, PoolQueue
+from maitred.core.saturation import AHEAD, has_room, patience_s
+from maitred.core.words import (
+    Api,
+    BandSettings,
+    Endpoint,
+    EndpointState,
+    Identity,
+    PoolSettings,
+    Request,
+    Ticket,
+    Usage,
+)
+
+READY = EndpointState.READY
+GENERATING = frozenset((Api.CHAT, Api.COMPLETIONS, Api.MESSAGES))
+RECENT = 0.1
+"""Weight of the newest service time in its moving mean: about the last twenty answers count."""
+BYTES_PER_TOKEN = 4
+CHANCE = 0.8
+"""Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
+HOLD_S = 2.0
+"""So long may others pass one that is next and fits nowhere."""
+RATIO_MAX = 8.0
+"""Bound of what a prompt may differ from its estimate, either way, for the estimate to be mended by it."""
+
+
+class Pool:
+    """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
+
+    __slots__ = ("_cached", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
+
+    def __init__(
+        self, name: str, limits: PoolSettings, bands: Sequence[BandSettings], outputs: Outputs
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.queue = PoolQueue(bands)
+        self.budget = RetryBudget()
+        self.service_s: float | None = None
+        self._outputs = outputs
+        self._ratio = 1.0  # of prompts to their estimates
+        self._cached = 0.0  # part of prompts that engines have in their caches already
+
+    def ticket(self, request: Request, identity: Identity, band: BandSettings, now: float) -> Ticket:
+        """A ticket with what can be said beforehand: its size and, until then, how long it may wait."""
+        limits = self.limits
+        wait_s = limits.queue_wait_s if band.deadline_s is None else band.deadline_s
+        if request.deadline_s is not None and request.deadline_s < wait_s:
+            wait_s = request.deadline_s
+        ticket = Ticket(request, identity, now, now + wait_s)
+        ticket.band = band.name
+        prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
+        if not request.prompt_exact:
+            prompt_tokens = int(prompt_tokens * self._ratio)
+        ticket.prompt_tokens = prompt_tokens
+        output_tokens = limits.kv_reserve * self.expected_output(request, identity)
+        ticket.need = int(prompt_tokens * (1 - self._cached) + output_tokens)
+        if request.adapter:
+            ticket.lane = (f"+{request.adapter}",)
+        return ticket
+
+    def hold_to(self, ticket: Ticket, ttft_s: float, endpoints: Sequence[Endpoint]) -> None:
+        """Have the ticket wait no longer than leaves the goal for its first token within reach."""
+        ticket.ttft_s = ttft_s
+        rate = max((endpoint.prefill_rate for endpoint in endpoints if endpoint.state is READY), default=0.0)
+        if rate:
+            latest = ticket.arrival + patience_s(ticket, rate, AHEAD * ttft_s)
+            ticket.queue_deadline = min(ticket.queue_deadline, latest)
+
+    def admit(
+        self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float, later: Callable[[float], float]
+    ) -> Ticket | None:
+        """Let a ticket wait where others do already; who has to go for it. Raises Refusal.
+
+        `later` makes of a predicted wait the one to tell. Whoever can be seated past those who wait may come.
+        """
+        queue, limits = self.queue, self.limits
+        if not queue.behind(ticket) and ROUTING[limits.routing](endpoints, ticket, limits, now) is not None:
+            return None
+        wait_s = queue.wait_s(ticket, limits, now)
+        if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
+            message = f"it would have to wait about {wait_s:.1f} s, longer than it can"
+            raise Refusal(Outcome.DEADLINE_UNMEETABLE, message, retry_after_s=later(wait_s))
+        if not queue.crowded(ticket, limits):
+            return None
+        victim = queue.victim(ticket, limits)
+        if victim is None:
+            drain_s = self.drain_s(endpoints) if wait_s is None else wait_s
+            raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
+        return victim
+
+    def next(self, endpoints: Sequence[Endpoint], now: float) -> tuple[Ticket, Endpoint] | None:
+        """The next ticket that fits somewhere, and where.
+
+        Others may pass one that is next and fits nowhere, for HOLD_S; then the emptiest endpoint
+        is kept for it.
+        """
+        queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
+        failed: dict[tuple[str, ...], int] = {}  # lane -> the least need that found no room
+        for ticket in queue.heads():
+            if ticket.need >= failed.get(ticket.lane, NEVER):
+                continue
+            endpoint = choose(endpoints, ticket, limits, now)
+            if endpoint is not None:
+                return ticket, endpoint
+            first = not failed and not ticket.lane
+            failed[ticket.lane] = ticket.need
+            if (
+                first
+                and has_room(endpoints, limits, now)
+                and now - queue.held_at.setdefault(id(ticket), now) >= HOLD_S
+            ):
+                kept = min((e for e in endpoints if e.state is READY), key=lambda e: e.reserved)
+                endpoints = [endpoint for endpoint in endpoints if endpoint is not kept]
+        return None
+
+    def expected_output(self, request: Request, identity: Identity) -> float:
+        """Tokens of all its answers together."""
+        if request.api not in GENERATING:
+            return 0.0
+        expected = self._outputs.expected(identity.tenant, request.model)
+        if request.output_tokens_max and request.output_tokens_max < expected:
+            expected = request.output_tokens_max
+        return expected * request.sequences
+
+    def cost(self, ticket: Ticket) -> float:
+        """What serving the ticket is thought to cost its tenant."""
+        return cost_of(ticket.prompt_tokens, self.expected_output(ticket.request, ticket.identity))
+
+    def ended(self, ticket: Ticket, usage: Usage) -> None:
+        """Learn from what a ticket came to, and have its tenant pay that instead of what was thought."""
+        request = ticket.request
+        if usage.exact:
+            if request.api in GENERATING and usage.output_tokens:
+                self._outputs.seen(
+                    ticket.identity.tenant, request.model, usage.output_tokens // request.sequences
+                )
+            if usage.prompt_tokens:
+                self._cached += RATIO_WEIGHT * (usage.cached_tokens / usage.prompt_tokens - self._cached)
+            if not request.prompt_exact and usage.prompt_tokens and ticket.prompt_tokens:
+                seen = self._ratio * usage.prompt_tokens / ticket.prompt_tokens
+                self._ratio += RATIO_WEIGHT * (min(RATIO_MAX, max(1 / RATIO_MAX, seen)) - self._ratio)
+        prompt_tokens = usage.prompt_tokens or ticket.prompt_tokens
+        self.queue.settle(ticket, cost_of(prompt_tokens - usage.cached_tokens, usage.output_tokens))
+
+    def served(self, service_s: float) -> None:
+        """A whole answer took so long."""
+        mean_s = self.service_s if self.service_s is not None else service_s
+        self.service_s = mean_s + RECENT * (service_s - mean_s)
+
+    def drain_s(self, endpoints: Sequence[Endpoint]) -> float:
+        """What those who wait will take, one after the other in all places, by the time answers take."""
+        places = sum(
+            endpoint.share * (self.limits.cap or endpoint.cap or 1)
+            for endpoint in endpoints
+            if endpoint.state is READY
+        )
+        return (self.queue.waiting + 1) * (self.service_s or 1.0) / places if places else 0.0

@@ -1,0 +1,115 @@
+"""What is to be expected, learned as requests end: lengths, waits, and how often a repeat helps.
+
+Each number is one float that moves with what is seen; nothing here grows with the number of requests.
+"""
+
+from __future__ import annotations
+
+import math
+
+OUTPUT_GUESS = 256.0
+"""Tokens of an answer of which nothing is known."""
+QUANTILE, STEP = 0.75, 0.1
+"""Three answers of four are no longer than predicted; the step is that of the logarithm."""
+PREDICTED_MAX = 4096
+"""Tenants (each with each model) whose answers are remembered; the oldest are forgotten."""
+RATIO_WEIGHT = 0.05
+WINDOW_S = 10.0
+RETRY_SHARE, RETRY_FLOOR = 0.1, 10
+"""Repeats after an error answer: a tenth of the requests of the last ten seconds or so, and some more."""
+SEATS_MIN = 3.0
+MEMORY_S = 10.0
+"""Time constant of the pace at which a queue moves."""
+
+
+class Outputs:
+    """How long answers get, by tenant and model: an online quantile of each.
+
+    By stochastic approximation (Robbins and Monro, 1951) of the logarithm: up by QUANTILE of a step when an
+    answer was longer than predicted, down by the rest when it was not.
+    """
+
+    __slots__ = ("_by_model", "_of_tenant")
+
+    def __init__(self) -> None:
+        self._of_tenant: dict[tuple[str, str], float] = {}
+        self._by_model: dict[str, float] = {}
+
+    def expected(self, tenant: str, model: str) -> float:
+        """Tokens of the next answer."""
+        known = self._of_tenant.get((tenant, model))
+        return known if known is not None else self._by_model.get(model, OUTPUT_GUESS)
+
+    def seen(self, tenant: str, model: str, tokens: int) -> None:
+        """An answer had so many."""
+        key = (tenant, model)
+        known = self._of_tenant.get(key)
+        if known is None and len(self._of_tenant) >= PREDICTED_MAX:
+            del self._of_tenant[next(iter(self._of_tenant))]
+        self._of_tenant[key] = _moved(known, tokens)
+        self._by_model[model] = _moved(self._by_model.get(model), tokens)
+        if len(self._by_model) > PREDICTED_MAX:
+            del self._by_model[next(iter(self._by_model))]
+
+
+def _moved(known: float | None, tokens: int) -> float:
+    if known is None:
+        return max(1.0, float(tokens))
+    up = QUANTILE if tokens > known else QUANTILE - 1
+    return max(1.0, known * math.exp(STEP * up))
+
+
+class Pace:
+    """How fast a queue moves while it is one: seconds from one seat to the next, a fading mean."""
+
+    __slots__ = ("_last_at", "_seats", "_time_s")
+
+    def __init__(self) -> None:
+        self._seats = self._time_s = 0.0
+        self._last_at: float | None = None
+
+    def seated(self, now: float, *, others_wait: bool) -> None:
+        """Somebody who had to wait was seated."""
+        if self._last_at is not None:
+            passed_s = now - self._last_at
+            fade = math.exp(-passed_s / MEMORY_S)
+            self._seats, self._time_s = self._seats * fade + 1, self._time_s * fade + passed_s
+        self._last_at = now if others_wait else None
+
+    def empty(self) -> None:
+        """Nobody waits any more: what passes until the next one does is no pace."""
+        self._last_at = None
+
+    def seat_s(self, now: float) -> float | None:
+        """Seconds a seat, as long as they have become by now; None until that is known."""
+        if self._seats < SEATS_MIN:
+            return None
+        since_s = now - self._last_at if self._last_at is not None else 0.0
+        return max(self._time_s / self._seats, (self._time_s + since_s) / (self._seats + 1))
+
+
+class RetryBudget:
+    """How many repeats a pool may have, so that an outage is not multiplied by hopeful clients."""
+
+    __slots__ = ("_before", "_requests", "_retries", "_retries_before", "_since")
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._requests = self._retries = self._before = self._retries_before = 0
+
+    def request(self) -> None:
+        """A request has come in."""
+        self._requests += 1
+
+    def take(self, now: float) -> bool:
+        """Whether one more repeat may be, and count it."""
+        if now - self._since >= WINDOW_S:
+            gone = now - self._since >= 2 * WINDOW_S
+            self._before, self._retries_before = (0, 0) if gone else (self._requests, self._retries)
+            self._requests = self._retries = 0
+            self._since = now
+        allowed = RETRY_FLOOR + RETRY_SHARE * (self._requests + self._before)
+        if self._retries + self._retries_before >= allowed:
+            return False
+        self._retries += 1
+        return True

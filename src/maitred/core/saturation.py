@@ -1,0 +1,233 @@
+"""When an endpoint is full, and what is learned of how much it can take.
+
+Decode is bounded by places (`cap`) and by KV cache (what is reserved against what there is); prefill by a
+clock: each request given to an endpoint moves on the instant at which it will have read all prompts. With a
+goal for the first token, so much of that may lie ahead as leaves the goal within reach; the rest waits with
+us, where others may still pass and the client can be told the truth. All of it is our own ledger, so metrics
+that are old or missing stop nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket
+
+CAP_START = 64
+"""Where an automatic cap begins while neither KV cache nor slots of the engine are known."""
+CAP_PERIOD_S = 2.0
+"""Shortest time between two changes of a cap: about what an engine takes to show the last one."""
+PREFILL_GUESS = 4096.0
+"""Tokens a second an engine reads until it has shown its own rate: less than a current GPU does."""
+PREFILL_WEIGHT, PREFILL_STEP = 0.2, 1.0
+"""Weight of the newest reading, and the most by which it may differ, both of the logarithm of the rate."""
+PREFILL_SEEN_TOKENS = 256
+"""Shorter prompts tell more of an engine's step than of its rate."""
+AHEAD = 0.25
+"""Part of the goal for the first token that an engine's unread prompts may take."""
+LEFT, PART_MIN = 0.02, 0.5
+"""Each band leaves this part of an endpoint to those above it, so that they need not wait for an end."""
+MARGIN = 0.9
+"""Part of the goal that is planned with."""
+STALE_S = 15.0
+"""Metrics older than this say nothing: three readings were missed."""
+BUSY_WAITING, BUSY_KV = 5, 0.9
+"""An engine with so many waiting, or so much of its KV cache in use, is full by its own word."""
+SLOW = 4.0
+"""An endpoint whose tokens take so many times as long as its fastest peer's is an outlier."""
+PACE_WEIGHT = 0.1
+
+READY = EndpointState.READY
+Full = Callable[[Endpoint, Ticket, PoolSettings, float], bool]
+"""Whether an endpoint has no room for a ticket, now."""
+
+
+def part(ticket: Ticket) -> float:
+    """What of an endpoint a ticket may find taken by others: a lower band leaves some to those above it."""
+    return max(PART_MIN, 1 - LEFT * ticket.rank)
+
+
+def ahead_s(ticket: Ticket, ttft_s: float) -> float:
+    """How much may lie unread before a ticket's prompt; the less, the lower its band."""
+    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD * ticket.rank)
+
+
+def places_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
+    """No place is free, or the endpoint has asked to be left alone for a while."""
+    cap = limits.cap or endpoint.cap or CAP_START
+    if endpoint.share < 1 or ticket.rank:
+        cap = max(1, int(cap * endpoint.share * part(ticket)))
+    return endpoint.running >= cap or endpoint.rests_until > now
+
+
+def kv_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
+    """No place is free, or the KV cache is spoken for. An endpoint without work takes what there is."""
+    if places_full(endpoint, ticket, limits, now):
+        return True
+    kv_tokens = endpoint.facts.kv_tokens
+    if not kv_tokens or not endpoint.running:
+        return False
+    return endpoint.reserved + ticket.need > kv_tokens * part(ticket)
+
+
+def engine_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
+    """The engine says so itself; where its word is old, by our own ledger."""
+    load = endpoint.load
+    if load is None or now - endpoint.observed_at > STALE_S:
+        return kv_full(endpoint, ticket, limits, now)
+    return (
+        load.waiting >= BUSY_WAITING
+        or (load.kv_use or 0.0) >= BUSY_KV
+        or places_full(endpoint, ticket, limits, now)
+    )
+
+
+def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
+    """Places, KV cache and, where there is a goal for the first token, prompts not yet read."""
+    if kv_full(endpoint, ticket, limits, now):
+        return True
+    return limits.ttft_s is not None and backlog_s(endpoint, now) > ahead_s(ticket, limits.ttft_s)
+
+
+SATURATION: dict[str, Full] = {
+    "auto": all_full,
+    "concurrency": places_full,
+    "kv-tokens": kv_full,
+    "utilization": engine_full,
+}
+"""The policies by name."""
+
+
+def has_room(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) -> bool:
+    """Whether any has a free place at all."""
+    return any(
+        endpoint.state is READY
+        and endpoint.rests_until <= now
+        and endpoint.running < (limits.cap or endpoint.cap or CAP_START)
+        for endpoint in endpoints
+    )
+
+
+def opens_at(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) -> float:
+    """The next instant at which time alone makes room; infinity where none will."""
+    first_s = AHEAD * (limits.ttft_s or 0.0)
+    instants = [
+        at
+        for endpoint in endpoints
+        if endpoint.state is READY
+        for at in (endpoint.rests_until, endpoint.read_at - first_s if limits.ttft_s is not None else 0.0)
+        if at > now
+    ]
+    return min(instants, default=math.inf)
+
+
+def backlog_s(endpoint: Endpoint, now: float) -> float:
+    """How long the endpoint will take to read what was given to it.
+
+    By the clock; and of streams, whose first token tells when they have been read, by what has not.
+    """
+    return max(endpoint.read_at - now, endpoint.unread / endpoint.prefill_rate)
+
+
+# -- what a leg takes, and gives back -------------------------------------------------------------
+
+
+def reserve(leg: Leg, now: float) -> None:
+    """Set aside what its ticket needs at its endpoint."""
+    endpoint, ticket = leg.endpoint, leg.ticket
+    endpoint.running += 1
+    endpoint.reserved += ticket.need
+    leg.reserved = ticket.need
+    endpoint.read_at = max(endpoint.read_at, now) + ticket.prompt_tokens / endpoint.prefill_rate
+    if ticket.request.stream:
+        leg.unread = ticket.prompt_tokens
+        endpoint.unread += leg.unread
+    leg.read_at = now + backlog_s(endpoint, now)
+
+
+def grow(leg: Leg, output_tokens: int) -> None:
+    """An answer longer than was thought takes more of the cache than was set aside."""
+    over = leg.ticket.prompt_tokens + output_tokens - leg.reserved
+    if over > 0:
+        leg.reserved += over
+        leg.endpoint.reserved += over
+
+
+def give_back(leg: Leg) -> None:
+    """The leg is over."""
+    endpoint = leg.endpoint
+    endpoint.running -= 1
+    endpoint.reserved -= leg.reserved
+    endpoint.unread -= leg.unread
+    leg.reserved = leg.unread = 0
+    if not endpoint.running:
+        endpoint.read_at = 0.0  # nothing is left to be read
+
+
+# -- what is learned ------------------------------------------------------------------------------
+
+
+def first_token(leg: Leg, now: float) -> None:
+    """Learn from the first token of a stream how fast its endpoint reads."""
+    endpoint, prompt_tokens = leg.endpoint, leg.ticket.prompt_tokens
+    endpoint.unread -= leg.unread
+    leg.unread = 0
+    thought_s, took_s = leg.read_at - leg.seated_at, now - leg.seated_at
+    if leg.sent_at and prompt_tokens >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
+        off = max(-PREFILL_STEP, min(PREFILL_STEP, math.log(took_s / thought_s)))
+        endpoint.prefill_rate *= math.exp(-PREFILL_WEIGHT * off)
+
+
+def pace(leg: Leg, output_tokens: int, peers: Iterable[Endpoint], limits: PoolSettings, now: float) -> None:
+    """Learn from a finished stream how fast its endpoint writes: its pace beside its peers', and its cap."""
+    if not leg.answered_at or output_tokens < 2:
+        return
+    endpoint = leg.endpoint
+    tpot_s = (now - leg.answered_at) / (output_tokens - 1)
+    endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
+    fastest_s = min((peer.tpot_s for peer in peers if peer.tpot_s), default=0.0)
+    slowness = endpoint.tpot_s / fastest_s if fastest_s else 1.0
+    endpoint.slowness = slowness if slowness > SLOW else 1.0
+    if not limits.cap:
+        _adapt(endpoint, now, too_much=endpoint.tpot_s > MARGIN * (limits.tpot_s or math.inf))
+
+
+def observed(endpoint: Endpoint, preemptions: int | None, settings: Settings, now: float) -> None:
+    """Learn from an engine's metrics: what waits inside it, or was put out of its cache, is too much."""
+    load, limits = endpoint.load, settings.pools.get(endpoint.pool, settings.default)
+    if load is not None and not limits.cap:
+        put_out = preemptions is not None and (load.preemptions or 0) > preemptions
+        if load.waiting or put_out:
+            _adapt(endpoint, now, too_much=True)
+
+
+def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
+    """Lower an automatic cap by a tenth where it is too much; raise it by a twentieth while it binds."""
+    cap = endpoint.cap or first_cap(endpoint)
+    if now - endpoint.cap_at >= CAP_PERIOD_S:
+        if too_much:
+            cap, endpoint.cap_at = max(1, min(cap, endpoint.running + 1) * 9 // 10), now
+        elif endpoint.running >= cap - 1:
+            cap, endpoint.cap_at = cap + max(1, cap // 20), now
+    endpoint.cap = cap
+
+
+def first_cap(endpoint: Endpoint) -> int:
+    """Where an automatic cap begins: at the engine's own slots, where it tells them."""
+    return endpoint.facts.slots or CAP_START
+
+
+def patience_s(ticket: Ticket, rate: float, before_s: float) -> float:
+    """How long after its arrival a ticket may still be seated and have its first token in time.
+
+    Its prompt is read at `rate` tokens a second, after `before_s`. One whose prompt alone takes longer than
+    the goal allows is not refused for that; it may wait a little.
+    """
+    needed_s = before_s + ticket.prompt_tokens / rate
+    return max(MARGIN * ticket.ttft_s - needed_s, AHEAD * ticket.ttft_s)
+
+
+def too_late(ticket: Ticket, endpoint: Endpoint, now: float) -> bool:
+    """Whether a ticket has waited so long that its first token would come too late from this endpoint."""
+    return now - ticket.arrival > patience_s(ticket, endpoint.prefill_rate, backlog_s(endpoint, now))

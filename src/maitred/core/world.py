@@ -1,0 +1,128 @@
+"""What the core knows of the world: the endpoints, their health, and what the operator holds.
+
+Addresses, probes, metrics and the operator's word enter here; nothing here chooses or waits. `stirred` says
+that something has changed by which somebody's last hope may have gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maitred.core import saturation
+from maitred.core.endpoints import DRAINING, EndpointTable, Sign
+from maitred.core.events import Emit, EndpointMoved
+from maitred.core.health import SAID, Health
+from maitred.core.outcome import FailureKind
+from maitred.core.words import Endpoint, Failure, HealthSettings, Leg, LegPhase, Load, Probed, Settings
+
+OVER = LegPhase.OVER
+ANSWERS = (*SAID, FailureKind.STATUS_429)
+"""Failures that are answers: asking again costs an engine that is in trouble."""
+REST_MAX_S = 60.0
+"""Longest rest granted to an endpoint that asks for one."""
+
+
+class World:
+    """All endpoints of one gateway, as they are."""
+
+    def __init__(self, emit: Emit) -> None:
+        self.table = EndpointTable()
+        self.health = Health(self.table)
+        self.stirred = False
+        self._holds: dict[str, None] = {}  # endpoints held by the operator, also while they are not listed
+        self._emit = emit
+
+    def endpoints(self, pool: str) -> Sequence[Endpoint]:
+        """Those of a pool, whatever their state."""
+        return self.table.by_pool.get(pool, ())
+
+    def grow(self, now: float, settings: HealthSettings) -> None:
+        """Give those on their slow start the share of now."""
+        if self.health.slow.next_at is not None:
+            self.health.slow.grow(now, settings)
+
+    # -- what is told -----------------------------------------------------------------------------
+
+    def list(self, pools: dict[str, tuple[str, ...]], now: float) -> None:
+        """These are all addresses there are."""
+        for endpoint, sign in self.table.replace(pools):
+            if sign is None:
+                self._emit(EndpointMoved(now, endpoint, endpoint.state, endpoint.state, "listed"))
+                if endpoint.name in self._holds:
+                    self.hold(endpoint.name, held=True, now=now)
+                continue
+            self.move(endpoint, sign, "", now)
+            if not endpoint.running:
+                self.move(endpoint, Sign.EMPTY, "", now)
+
+    def learn(self, probed: Probed, now: float, settings: HealthSettings) -> None:
+        """An endpoint was asked how it is."""
+        endpoint = self.table.by_name.get(probed.endpoint)
+        if endpoint is None:
+            return
+        died = probed.refused
+        if probed.ok:
+            died = self.table.learn(endpoint, probed.facts)
+        if died:
+            self.health.quarantine.died(endpoint, now, settings.quarantine_s)
+        endpoint.why = probed.why
+        self.move(endpoint, Sign.ANSWERED if probed.ok else Sign.SILENT, probed.why, now)
+
+    def observe(self, name: str, load: Load, settings: Settings, now: float) -> None:
+        """An endpoint's metrics were read."""
+        endpoint = self.table.by_name.get(name)
+        if endpoint is None:
+            return
+        before = endpoint.load.preemptions if endpoint.load is not None else None
+        endpoint.load, endpoint.observed_at = load, now
+        saturation.observed(endpoint, before, settings, now)
+
+    def hold(self, name: str, *, held: bool, now: float) -> None:
+        """As the operator says, until he says otherwise: also when the address comes back some day."""
+        endpoint = self.table.by_name.get(name)
+        if endpoint is None:
+            return
+        if held:
+            self._holds[name] = None
+        else:
+            self._holds.pop(name, None)
+        if endpoint.listed and endpoint.held is not held:
+            endpoint.held = held
+            self.move(endpoint, Sign.HELD if held else Sign.LET_IN, "by the operator", now)
+
+    def failed(self, leg: Leg, failure: Failure, now: float, settings: HealthSettings) -> None:
+        """A leg failed: what that says of its endpoint."""
+        self.stirred = True
+        endpoint = leg.endpoint
+        if leg.incarnation != endpoint.incarnation:
+            return
+        if failure.retry_after_s and failure.kind in ANSWERS:
+            endpoint.rests_until = now + min(failure.retry_after_s, REST_MAX_S)
+        if failure.kind.blames:
+            verdict = self.health.blame(leg, failure, now, settings)
+            if verdict is not None:
+                self.move(endpoint, *verdict, now)
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def free(self, leg: Leg, now: float) -> None:
+        """The leg is over; its place may be had again."""
+        if leg.phase is OVER:
+            return
+        leg.phase = OVER
+        saturation.give_back(leg)
+        self.vacated(leg.endpoint, now)
+
+    def vacated(self, endpoint: Endpoint, now: float) -> None:
+        """A draining endpoint goes with its last leg."""
+        if endpoint.state is DRAINING and not endpoint.running and not endpoint.held:
+            self.move(endpoint, Sign.EMPTY, "", now)
+
+    def move(self, endpoint: Endpoint, sign: Sign, why: str, now: float) -> None:
+        """Apply a sign, and tell of it where it changes something."""
+        before = self.table.move(endpoint, sign, why)
+        if before is None:
+            return
+        self.stirred = True
+        self.health.moved(endpoint, before, now)
+        self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))

@@ -1,0 +1,83 @@
+"""What a client says of its request in headers: how patient it is, and, if it may, whose request it is.
+
+The official clients tell their read timeout and how often they have tried with every request, so these are
+read of everybody. What gives an advantage or speaks for others is read only of an identity that may set it;
+of anybody else it is dropped. What makes no sense counts as not said.
+"""
+
+from __future__ import annotations
+
+import re
+from math import inf
+
+from msgspec import structs
+
+from maitred.core.words import Identity
+
+Fields = dict[bytes, bytes]
+
+RETRY = b"x-stainless-retry-count"
+PATIENCE = b"x-stainless-read-timeout"
+TENANT = (b"x-maitred-tenant", b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
+BAND = (b"x-maitred-band", b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
+TTFT = (b"x-llm-d-slo-ttft-ms", b"x-slo-ttft-ms")
+"""Each by our name, llm-d's and older ones, of which the first that is there counts."""
+
+RETRY_DIGITS_MAX = 4
+SECONDS_MAX = 7 * 24 * 3600.0
+"""Nobody waits longer than a week."""
+
+_is_name = re.compile(rb"[A-Za-z0-9._:@/-]{1,64}").fullmatch
+
+
+def retries(fields: Fields) -> int:
+    """How often the client says it has tried before."""
+    said = fields.get(RETRY, b"0")
+    if said == b"0" or len(said) > RETRY_DIGITS_MAX or not said.isdigit():
+        return 0
+    return int(said)
+
+
+def patience_s(fields: Fields) -> float | None:
+    """How long the client waits before it gives up."""
+    said = fields.get(PATIENCE)
+    return None if said is None else _positive(said, SECONDS_MAX)
+
+
+def ttft_s(fields: Fields, identity: Identity) -> float | None:
+    """The time to first token it wants to be held to."""
+    said = _said(fields, TTFT) if "slo" in identity.may_set else b""
+    ttft_ms = _positive(said, SECONDS_MAX * 1000)
+    return None if ttft_ms is None else ttft_ms / 1000
+
+
+def band(fields: Fields, identity: Identity) -> str:
+    """The band it asks for, if it may; "" for none. Whether there is such a band, the core knows."""
+    if "band" not in identity.may_set:
+        return ""
+    said = _said(fields, BAND)
+    name = said.decode() if _is_name(said) else ""
+    return name if not identity.bands or name in identity.bands else ""
+
+
+def on_behalf(fields: Fields, identity: Identity) -> Identity:
+    """Who asks, with the tenant for whom."""
+    if "tenant" not in identity.may_set:
+        return identity
+    said = _said(fields, TENANT)
+    return structs.replace(identity, tenant=said.decode()) if _is_name(said) else identity
+
+
+def _said(fields: Fields, names: tuple[bytes, ...]) -> bytes:
+    for name in names:
+        if name in fields:
+            return fields[name]
+    return b""
+
+
+def _positive(said: bytes, most: float) -> float | None:
+    try:
+        value = float(said)
+    except ValueError:
+        return None
+    return min(value, most) if 0 < value < inf else None
