@@ -137,6 +137,28 @@ models:
 - {name: b, aliases: [c, c], endpoints: [http://h]}""": """
         4 models[1].name: 'b' is already used at models[0].aliases[0]; names must differ
         4 models[1].aliases[1]: 'c' is already used at models[1].aliases[0]; names must differ""",
+    MINIMAL + "tenants: [a]": """
+        3 tenants: must be a mapping of names, each with its settings""",
+    MINIMAL + "tenants: {a: {weight: 0, limits: {tokens_per_min: 2G}, budget: {usd_per_month: $5}}}": """
+        3 tenants.a.weight: 0 is too small; write more than zero
+        3 tenants.a.limits.tokens_per_min: '2G' is not a count; \
+write a whole number with no unit, k or M, such as 256
+        3 tenants.a.budget.usd_per_month: '$5' is no sum of USD; write a number such as 2000 or 0.15""",
+    MINIMAL + "tenants: {a.b: {bands: [chat]}}\ndefault_tenant: {bands: [default, dflt]}": """
+        3 tenants.a.b.bands[0]: no band is named 'chat'; there are default
+        4 default_tenant.bands[1]: no band is named 'dflt'; there are default""",
+    MINIMAL
+    + "bands: [{name: a, share_min: 60%}, {name: b, share_min: 41%}, {name: a}]\n"
+    + "tenants: {t: {bands: [c]}}": """
+        3 bands[2].name: 'a' is the name of a band already; names must differ
+        3 bands[0]: share_min of all bands is 101% together; write 100% or less in all
+        4 tenants.t.bands[0]: no band is named 'c'; there are a, b""",
+    MINIMAL + "bands: [{name: a, share_min: 10}]": """
+        3 bands[0].share_min: 10 has no unit; write 10%""",
+    "version: 1\nmodels: [{name: a, endpoints: [http://h], cap: none, limits: {output: 9, context: 8}}]": """
+        2 models[0].cap: 'none' is not a count; write a whole number with no unit, k or M, \
+such as 256, or auto
+        2 models[0].limits: output (9) must not be more than context (8)""",
     EXAMPLE + "endpoints: [http://h]": """
         6 endpoints[0]: both endpoints and models are set; leave one out""",
     "version: 1\nendpoints: http://h": """
@@ -304,7 +326,7 @@ def test_only_single_values_outside_models_have_environment_names() -> None:
     assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
     assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
     assert not names.keys() & {"MAITRED_HTTP_CORS", "MAITRED_ADMIN_HOSTS", "MAITRED_ADMIN_URL"}
-    assert len(names) == 47
+    assert len(names) == 58
 
 
 def test_keys_need_no_file() -> None:

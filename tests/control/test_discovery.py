@@ -14,7 +14,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from maitred.config.flow import ModelLimits
 from maitred.config.load import load
 from maitred.config.tree import Config, EndpointsDns, EndpointsFile, Health, Model
 from maitred.control.discovery import REFRESH_S, SILENT_S, Discovery
@@ -645,6 +647,24 @@ async def test_requests_may_be_as_long_as_the_engines_say(it: Town) -> None:
     route = it.models.find("q")
     assert route is not None
     assert route.limits.context == 4096
+
+
+@pytest.mark.parametrize(
+    ("context", "before", "after"), [(None, 0, 4096), (1000, 1000, 1000), (9000, 9000, 4096)]
+)
+def test_the_configuration_may_allow_less_than_the_engines(
+    context: int | None, before: int, after: int
+) -> None:
+    limits = ModelLimits(context=context, output=40, output_default=10)
+
+    @in_town(Config(models=(structs.replace(named("q", 1).models[0], limits=limits),)))
+    async def told(it: Town) -> None:
+        assert it.models.find("q") == Route("q", "q", limits=TokenLimits(before, 40, 10))
+        await it.open(1, card("q"))
+        await asyncio.sleep(0.5)
+        assert it.models.find("q") == Route("q", "q", limits=TokenLimits(after, 40, 10))
+
+    told()
 
 
 # -- other sources, other configurations ------------------------------------------------------------

@@ -57,6 +57,8 @@ def test_a_band_is_one_of_those_it_may_use(name: bytes) -> None:
     assert headers.band({name: b"batch"}, TRUSTED) == "batch"
     assert headers.band({name: b"vip"}, TRUSTED) == ""
     assert headers.band({name: b"\xff"}, TRUSTED) == ""
+    assert headers.band({name: b"batch"}, Identity(may_set=("band",))) == "batch"
+    assert headers.band({name: b"a" * 65}, Identity(may_set=("band",))) == ""
     assert headers.band({name: b"batch"}, Identity(bands=("batch",), may_set=("tenant", "slo"))) == ""
     assert headers.band({}, TRUSTED) == ""
 

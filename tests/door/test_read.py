@@ -206,13 +206,22 @@ def test_nothing_said_of_oneself_goes_to_the_engine() -> None:
     assert told.forwarded == b"traceparent: 00-1\r\n"
 
 
-def test_a_model_that_one_may_not_use_is_not_there() -> None:
-    for models, found in (((), True), (("m", "x"), True), (("x",), False)):
-        identity = Identity(models=models)
-        for path, body in ((CHAT, {"model": "m", "messages": []}), ("/tokenize", {})):
-            if found:
-                assert order(path, body, identity=identity).identity is identity
-        if not found:
-            told = refusal(CHAT, {"model": "m", "messages": []}, identity=identity)
-            assert told.outcome is Outcome.MODEL_NOT_FOUND
-            assert refusal("/tokenize", {}, identity=identity).outcome is Outcome.BAD_REQUEST
+@pytest.mark.parametrize(
+    ("names", "route", "open_to"),
+    [
+        ((), RENAMED, True),
+        (("x", "alias"), RENAMED, True),
+        (("m",), RENAMED, True),
+        (("served",), RENAMED, False),
+        (("m",), Route("alias", "m", adapter="alias"), False),
+    ],
+)
+def test_a_model_that_one_may_not_use_is_not_there(
+    names: tuple[str, ...], route: Route, open_to: bool
+) -> None:
+    identity, body = Identity(models=names), {"model": "alias", "messages": []}
+    if open_to:
+        assert order(CHAT, body, route, identity=identity).identity is identity
+    else:
+        assert refusal(CHAT, body, route, identity=identity).outcome is Outcome.MODEL_NOT_FOUND
+        assert refusal("/tokenize", {}, route, identity=identity).outcome is Outcome.BAD_REQUEST

@@ -122,7 +122,8 @@ def _bands(root: Raw, config: Config) -> Iterator[str]:
         if isinstance(name.value, str):
             if name.value in known:
                 yield f"{name.where}: {quote(name.value)} is the name of a band already; names must differ"
-            known.append(name.value)
+            else:
+                known.append(name.value)
     shares = round(100 * sum(band.share_min for band in config.bands))
     if shares > 100:
         yield f"{bands[0].where}: share_min of all bands is {shares}% together; write 100% or less in all"

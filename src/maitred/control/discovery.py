@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from maitred.config.flow import ModelLimits
 from maitred.config.tree import Config, Model
 from maitred.control.models import UNBOUNDED, Models, Route, TokenLimits, longest_context
 from maitred.control.probe import NotReady, Patience, probe
@@ -148,8 +149,11 @@ class Discovery:
         self._models.serve(routes)
 
     def _limits(self, pool: str) -> TokenLimits:
-        """How long requests to a pool may be."""
-        return TokenLimits(context=longest_context(self._table.by_pool.get(pool, ())))
+        """How long requests to a pool may be: as the engines say and the configuration allows."""
+        told = longest_context(self._table.by_pool.get(pool, ()))
+        limits = self._served[pool].limits if pool in self._served else ModelLimits()
+        contexts = [tokens for tokens in (told, limits.context) if tokens]
+        return TokenLimits(min(contexts, default=0), limits.output or 0, limits.output_default or 0)
 
     def _follow_facts(self) -> None:
         """Serve anew when engines have loaded or dropped adapters, take other lengths, or come and go."""

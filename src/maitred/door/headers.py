@@ -27,7 +27,7 @@ RETRY_DIGITS_MAX = 4
 SECONDS_MAX = 7 * 24 * 3600.0
 """Nobody waits longer than a week."""
 
-_is_tenant = re.compile(rb"[A-Za-z0-9._:@/-]{1,64}").fullmatch
+_is_name = re.compile(rb"[A-Za-z0-9._:@/-]{1,64}").fullmatch
 
 
 def retries(fields: Fields) -> int:
@@ -52,11 +52,12 @@ def ttft_s(fields: Fields, identity: Identity) -> float | None:
 
 
 def band(fields: Fields, identity: Identity) -> str:
-    """The band it asks for among those it may use; "" for none."""
+    """The band it asks for, if it may; "" for none. Whether there is such a band, the core knows."""
     if "band" not in identity.may_set:
         return ""
-    said = _said(fields, BAND).decode("latin-1")
-    return said if said in identity.bands else ""
+    said = _said(fields, BAND)
+    name = said.decode() if _is_name(said) else ""
+    return name if not identity.bands or name in identity.bands else ""
 
 
 def on_behalf(fields: Fields, identity: Identity) -> Identity:
@@ -64,7 +65,7 @@ def on_behalf(fields: Fields, identity: Identity) -> Identity:
     if "tenant" not in identity.may_set:
         return identity
     said = _said(fields, TENANT)
-    return structs.replace(identity, tenant=said.decode()) if _is_tenant(said) else identity
+    return structs.replace(identity, tenant=said.decode()) if _is_name(said) else identity
 
 
 def _said(fields: Fields, names: tuple[bytes, ...]) -> bytes:

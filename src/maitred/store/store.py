@@ -8,7 +8,7 @@ are shorter: what is given up there leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -19,8 +19,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from maitred.core.limits import Limits
+from maitred.core.limits import UNLIMITED, Limits
 from maitred.store import schema, tables
+from maitred.store.accounts import charging
 from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
 
 CONNECT_S = 3
@@ -180,22 +181,25 @@ class Store:
 
     # -- accounts ---------------------------------------------------------------------------------
 
-    async def accounts(self) -> list[Account]:
-        """What everybody has spent."""
+    async def accounts(self, month: str) -> list[Account]:
+        """What everybody has spent in this month, and in the last day of it that he spent in."""
+        asked = select(tables.accounts).where(tables.accounts.c.month == month)
+        found: list[Account] = []
         async with self._call(), self._engine.connect() as connection:
-            rows = (await connection.execute(select(tables.accounts))).mappings()
-            return [Account(**row) for row in rows]
+            rows = await connection.stream(asked)
+            async for part in rows.mappings().partitions(ROWS_AT_ONCE):
+                found += [Account(**row) for row in part]
+        return found
 
-    async def save_accounts(self, accounts: Iterable[Account]) -> None:
-        """Keep these, each in the place of what was known of its holder; all or none."""
-        rows = [structs.asdict(account) for account in accounts]
-        if not rows:
-            return
-        added = (sqlite.insert if self.is_file else postgresql.insert)(tables.accounts)
-        new = {column.name: added.excluded[column.name] for column in tables.accounts.c}
-        kept = added.on_conflict_do_update(index_elements=["holder"], set_=new)
+    async def charge(self, charges: Sequence[Account]) -> list[Account]:
+        """Add these to what is there, all or none, and tell what is there now. No holder may be twice."""
+        added = charging((sqlite.insert if self.is_file else postgresql.insert)(tables.accounts))
+        found: list[Account] = []
         async with self._call(), self._engine.begin() as connection:
-            await connection.execute(kept, rows)
+            for start in range(0, len(charges), ROWS_AT_ONCE):
+                rows = [structs.asdict(charge) for charge in charges[start : start + ROWS_AT_ONCE]]
+                found += [Account(**row) for row in (await connection.execute(added, rows)).mappings()]
+        return found
 
     @asynccontextmanager
     async def _call(self, within_s: float = CALL_S) -> AsyncIterator[None]:
@@ -236,7 +240,7 @@ def _key(row: RowMapping) -> KeyRow:
         models=_names(row["models"]),
         bands=_names(row["bands"]),
         may_set=_names(row["may_set"]),
-        limits=_limits_in(row["limits"]),
+        limits=limits if (limits := _limits_in(row["limits"])) != UNLIMITED else UNLIMITED,
         expires_ms=row["expires_ms"],
         revoked_ms=row["revoked_ms"],
         note=row["note"],
