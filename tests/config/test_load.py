@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from maitred.config.auth import Auth, Store
 from maitred.config.kinds import Address
 from maitred.config.load import environment_names, load
 from maitred.config.raw import ConfigError
@@ -136,6 +137,28 @@ models:
 - {name: b, aliases: [c, c], endpoints: [http://h]}""": """
         4 models[1].name: 'b' is already used at models[0].aliases[0]; names must differ
         4 models[1].aliases[1]: 'c' is already used at models[1].aliases[0]; names must differ""",
+    MINIMAL + "tenants: [a]": """
+        3 tenants: must be a mapping of names, each with its settings""",
+    MINIMAL + "tenants: {a: {weight: 0, limits: {tokens_per_min: 2G}, budget: {usd_per_month: $5}}}": """
+        3 tenants.a.weight: 0 is too small; write more than zero
+        3 tenants.a.limits.tokens_per_min: '2G' is not a count; \
+write a whole number with no unit, k or M, such as 256
+        3 tenants.a.budget.usd_per_month: '$5' is no sum of USD; write a number such as 2000 or 0.15""",
+    MINIMAL + "tenants: {a.b: {bands: [chat]}}\ndefault_tenant: {bands: [default, dflt]}": """
+        3 tenants.a.b.bands[0]: no band is named 'chat'; there are default
+        4 default_tenant.bands[1]: no band is named 'dflt'; there are default""",
+    MINIMAL
+    + "bands: [{name: a, share_min: 60%}, {name: b, share_min: 41%}, {name: a}]\n"
+    + "tenants: {t: {bands: [c]}}": """
+        3 bands[2].name: 'a' is the name of a band already; names must differ
+        3 bands[0]: share_min of all bands is 101% together; write 100% or less in all
+        4 tenants.t.bands[0]: no band is named 'c'; there are a, b""",
+    MINIMAL + "bands: [{name: a, share_min: 10}]": """
+        3 bands[0].share_min: 10 has no unit; write 10%""",
+    "version: 1\nmodels: [{name: a, endpoints: [http://h], cap: none, limits: {output: 9, context: 8}}]": """
+        2 models[0].cap: 'none' is not a count; write a whole number with no unit, k or M, \
+such as 256, or auto
+        2 models[0].limits: output (9) must not be more than context (8)""",
     EXAMPLE + "endpoints: [http://h]": """
         6 endpoints[0]: both endpoints and models are set; leave one out""",
     "version: 1\nendpoints: http://h": """
@@ -197,7 +220,31 @@ DNS gives addresses; list https endpoints by name""",
     MINIMAL + "auth: keys\nlisten: {data: 0.0.0.0:8000}": """
         3 auth: 'keys' is not known; write none""",
     MINIMAL + "auth: {keys: store}": """
-        3 auth: must be one value, such as none""",
+        3 auth: pepper is missing; write pepper: {env: MAITRED_AUTH_PEPPER}, and keep in it what \
+`openssl rand -hex 32` prints""",
+    MINIMAL + "auth: {keys: stor, pepper: {env: SHORT}}": """
+        3 auth.keys: 'stor' is not known; write store
+        3 auth.pepper: the environment variable named there must hold 16 to 4096 printable ASCII characters \
+without spaces""",
+    MINIMAL + "auth: {refresh: 2s}": """
+        3 auth: lets nobody in; write keys: store, or jwt:, or auth: none""",
+    MINIMAL + "auth: [none]": """
+        3 auth: must be none, or a mapping such as {keys: store, pepper: …}""",
+    MINIMAL + "auth: {jwt: {issuer: a, audience: b, jwks: 'http://sso/keys', algorithms: [HS256]}}": """
+        3 auth.jwt.jwks: 'http://sso/keys': scheme must be https beyond this machine
+        3 auth.jwt.algorithms[0]: 'HS256' is not known; write RS256 or RS384 or RS512 or PS256 or PS384 or \
+PS512 or ES256 or ES384 or ES512 or EdDSA""",
+    MINIMAL + "auth: {jwt: {jwks: 'ftp://sso/keys', algorithms: []}}": """
+        3 auth.jwt.jwks: 'ftp://sso/keys' is no URL of a key set; write such as \
+https://sso.example.com/.well-known/jwks.json
+        3 auth.jwt.algorithms: is empty; write at least one
+        3 auth.jwt: issuer is missing; write issuer: qwen3-32b
+        3 auth.jwt: audience is missing; write audience: qwen3-32b""",
+    MINIMAL + "store: {url: 'postgresql://me:canary@db/m'}": """
+        3 store.url: must be sqlite:///maitred.db or another SQLite file, or {env: NAME} or {file: PATH} \
+where the URL of a PostgreSQL is kept; what is written is not repeated in case it holds a password""",
+    MINIMAL + "store: {url: {env: NOWHERE}}": """
+        3 store.url: the environment variable named there is not set""",
     MINIMAL + "lisen: {data: 127.0.0.1:1}": """
         3 lisen: unknown key; did you mean listen?""",
     MINIMAL + "drain: {xyz:}": """
@@ -279,7 +326,15 @@ def test_only_single_values_outside_models_have_environment_names() -> None:
     assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
     assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
     assert not names.keys() & {"MAITRED_HTTP_CORS", "MAITRED_ADMIN_HOSTS", "MAITRED_ADMIN_URL"}
-    assert len(names) == 36
+    assert len(names) == 58
+
+
+def test_keys_need_no_file() -> None:
+    environ = {"MAITRED_AUTH_KEYS": "store", "MAITRED_AUTH_PEPPER": "0123456789abcdef"}
+    environ |= {"MAITRED_STORE_URL": "sqlite:///m", "MAITRED_LISTEN_DATA": "0.0.0.0:1"}
+    config = load(None, ENGINES, environ=environ)
+    assert config.auth == Auth(keys="store", pepper=EnvSecret("MAITRED_AUTH_PEPPER"))
+    assert config.store == Store(EnvSecret("MAITRED_STORE_URL"))
 
 
 def test_the_variable_of_a_secret_is_its_place(load_text: Load) -> None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import Struct, structs
 
-from maitred.config import kinds
+from maitred.config import auth, kinds
+from maitred.config.auth import Auth, Store
 from maitred.config.kinds import Address, Kind
 from maitred.config.load import load
 from maitred.config.secret import EnvSecret, FileSecret, Secret
-from maitred.config.setting import Forms, Listed, Shape, fields_of, leaves
+from maitred.config.setting import Forms, Listed, Mapped, Shape, fields_of, leaves
 from maitred.config.show import schema, show
 from maitred.config.tree import Admin, Config, Model
 
@@ -30,6 +31,8 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.GRACE, DURATION | st.just(0.0)),
     (kinds.SIZE, st.integers(1, 10**9 - 1) | st.integers(1, 1000).map(lambda number: number * 1024**3)),
     (kinds.NUMBER, st.integers(1, 10**9 - 1)),
+    (kinds.USD, st.integers(0, 10**15 - 1)),
+    (kinds.PERCENT, st.integers(0, 100).map(lambda percent: percent / 100)),
     (kinds.TEXT, TEXT),
     (kinds.FILE, TEXT.map(Path)),
     (kinds.HIDDEN_FILE, TEXT.map(Path)),
@@ -39,6 +42,8 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.VARIABLE, st.just("TOKEN")),
     (kinds.HOST, st.sampled_from(["gateway", "cdn.example.com"])),
     (kinds.ORIGIN, st.sampled_from(["https://chat.example.com", "http://localhost:3000", "https://[::1]:1"])),
+    (auth.DATABASE, st.sampled_from(["sqlite:///maitred.db", "sqlite:////var/lib/maitred.db"])),
+    (auth.JWKS, st.sampled_from(["https://sso/keys?of=all", "http://127.0.0.1:1/jwks"])),
     (kinds.DNS, st.sampled_from(["http://engines", "http://engines.example.com:8000"])),
     (
         kinds.ENDPOINT,
@@ -51,11 +56,15 @@ def values(kind: Shape) -> st.SearchStrategy[Any]:
     """Any value of a setting of this kind."""
     if isinstance(kind, Kind):
         words = [strategy for known, strategy in LEAVES if known is kind]
+        if "anyOf" in kind.schema:  # a number, or a word for none
+            return st.integers(0, 10**9 - 1)
         return words[0] if words else st.sampled_from(kind.schema["enum"])
     if isinstance(kind, Listed):
         return st.lists(values(kind.item), min_size=kind.length_min, max_size=3, unique=kind.distinct).map(
             tuple
         )
+    if isinstance(kind, Mapped):
+        return st.dictionaries(TEXT, values(kind.item), max_size=3)
     if isinstance(kind, Forms):
         return st.one_of(*(values(shape) for shape in kind.shapes))
     fields = {}
@@ -63,7 +72,15 @@ def values(kind: Shape) -> st.SearchStrategy[Any]:
         some = values(field.setting.kind)
         optional = not field.required and field.default is None
         fields[field.name] = some | st.none() if optional else some
-    return st.builds(kind, **fields)
+    return st.fixed_dictionaries(fields).map(lambda drawn: made(kind, drawn))
+
+
+def made(section: type[Struct], drawn: dict[str, Any]) -> Struct:
+    """The section, unless it says itself that its values exclude each other."""
+    try:
+        return section(**drawn)
+    except ValueError:
+        reject()
 
 
 def loadable(config: Config) -> Config:
@@ -71,10 +88,23 @@ def loadable(config: Config) -> Config:
     drain, token = structs.replace(config.drain, grace_s=None), config.admin.token
     admin = structs.replace(config.admin, token=EnvSecret("TOKEN") if token else None)
     config = structs.replace(config, drain=drain, admin=admin)
+    if isinstance(config.auth, Auth):
+        let_in = structs.replace(config.auth, keys="store", pepper=EnvSecret("TOKEN"))
+        config = structs.replace(config, auth=let_in)
+    if isinstance(config.store.url, EnvSecret | FileSecret):
+        config = structs.replace(config, store=Store(EnvSecret("TOKEN")))
     models = []
     for index, model in enumerate(config.models):
         aliases = tuple(f"{alias}{index}.{place}" for place, alias in enumerate(model.aliases))
         models.append(structs.replace(model, name=f"{model.name}{index}", aliases=aliases))
+    bands = tuple(
+        structs.replace(band, name=f"{band.name}{index}", share_min=band.share_min // 0.04 / 100)
+        for index, band in enumerate(config.bands)
+    )
+    names = tuple(band.name for band in bands)
+    tenants = {name: structs.replace(tenant, bands=names) for name, tenant in config.tenants.items()}
+    default_tenant = structs.replace(config.default_tenant, bands=names[:1])
+    config = structs.replace(config, bands=bands, tenants=tenants, default_tenant=default_tenant)
     if models:
         return structs.replace(config, models=tuple(models), endpoints=())
     return structs.replace(config, endpoints=config.endpoints or ("http://h",))
@@ -131,12 +161,16 @@ def described(body: dict[str, Any], at: str = "") -> dict[str, dict[str, Any]]:
     for key, value in body["properties"].items():
         assert value["description"].endswith(".")
         items = value.get("items", {})
-        if value.get("type") == "object":
+        if isinstance(value.get("additionalProperties"), dict):
+            found |= described(value["additionalProperties"], f"{at}{key}.NAME.")
+        elif value.get("type") == "object":
             found |= described(value, f"{at}{key}.")
         elif items.get("type") == "object":
             found |= described(items, f"{at}{key}[].")
         else:
             found[at + key] = value
+            if at + key == "auth":
+                found |= described(value["anyOf"][1], "auth.")
     return found
 
 
@@ -152,7 +186,7 @@ def test_the_schema_describes_every_setting() -> None:
         "description": "Largest request body.",
         "default": "64MiB",
     }
-    assert found["models[].queue.requests"]["description"].endswith("Default: 8 x `cap`.")
+    assert found["models[].queue.requests"]["description"].endswith("Default: 8 x `cap`, 2048 with `auto`.")
     assert "default" not in found["models[].queue.requests"]
     urls, file, dns = found["models[].endpoints"]["anyOf"]
     assert (urls["type"], urls["minItems"]) == ("array", 1)

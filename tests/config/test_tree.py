@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from maitred.config.flow import Band, Budget, ModelLimits, Price, Rates, Tenant
 from maitred.config.load import load
 from maitred.config.raw import ConfigError
-from maitred.config.setting import Forms, Listed, fields_of, leaves
+from maitred.config.setting import Forms, fields_of, leaves
 from maitred.config.show import default_words
-from maitred.config.tree import STEERING_FIELDS, Config, Health, Model, Queue, Upstream
-from maitred.core.words import HealthSettings, PoolSettings, Settings
+from maitred.config.tree import STEERING_FIELDS, Config, Health, Model, Queue, Slo, Upstream
+from maitred.core.limits import FREE, UNLIMITED, Limits
+from maitred.core.limits import Price as CorePrice
+from maitred.core.words import BandSettings, HealthSettings, PoolSettings, Settings, TenantSettings
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -47,6 +50,57 @@ def test_a_model_with_defaults_is_the_core_s_default_pool() -> None:
     assert config.core_settings().pools["a"] == Settings().default
 
 
+def test_the_core_gets_how_a_model_is_run() -> None:
+    model = Model(
+        name="a",
+        endpoints=("http://h",),
+        cap=0,
+        saturation="kv-tokens",
+        kv_reserve=0.2,
+        fairness="strict",
+        order="deadline",
+        slo=Slo(ttft_s=2.0, tpot_s=0.05),
+        limits=ModelLimits(requests_per_min=1, context=32_000),
+        budget=Budget(usd_per_day=2),
+        price=Price(prompt=3, output=4),
+    )
+    assert Config(models=(model,)).core_settings().pools["a"] == PoolSettings(
+        cap=0,
+        queue_requests_max=2048,
+        saturation="kv-tokens",
+        kv_reserve=0.2,
+        fairness="strict",
+        order="deadline",
+        ttft_s=2.0,
+        tpot_s=0.05,
+        limits=Limits(requests_per_min=1, money_per_day=2),
+        price=CorePrice(prompt=3, cached=3, output=4),
+    )
+
+
+def test_the_core_gets_bands_and_tenants() -> None:
+    limits, budget = Rates(1, 2, 3, 4, 5), Budget(6, 7, 8, 9)
+    tenant = Tenant(weight=2, bands=("chat",), limits=limits, budget=budget)
+    config = Config(
+        bands=(Band("chat", deadline_s=30.0), Band("batch", share_min=0.1, preempt=False)),
+        tenants={"support": tenant, "nightly": Tenant()},
+        default_tenant=Tenant(bands=("batch",)),
+    )
+    settings = config.core_settings()
+    assert settings.bands == (BandSettings("chat", 30.0), BandSettings("batch", None, 0.1, preempt=False))
+    assert settings.tenants["support"] == TenantSettings(2.0, ("chat",), Limits(1, 2, 3, 4, 5, 6, 7, 8, 9))
+    assert settings.tenant.bands == ("batch",)
+
+
+def test_what_is_not_limited_is_the_core_s_very_own_word_for_it() -> None:
+    settings = Config(
+        models=(Model(name="a", endpoints=("http://h",)),), tenants={"t": Tenant()}
+    ).core_settings()
+    pool = settings.pools["a"]
+    assert settings.tenants["t"].limits is settings.tenant.limits is pool.limits is UNLIMITED
+    assert pool.price is FREE
+
+
 def test_every_setting_is_documented_and_nothing_else() -> None:
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     wanted = [
@@ -58,20 +112,24 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
 
 def test_the_documented_examples_load(tmp_path: Path) -> None:
     *examples, _ = fences("yaml")
-    assert len(examples) == 4
+    assert len(examples) == 6
     for example in examples:
         path = tmp_path / "maitred.yaml"
         path.write_text(example)
-        load(path, environ={"MAITRED_ADMIN_TOKEN": "0123456789abcdef"})
+        secrets = ("MAITRED_ADMIN_TOKEN", "MAITRED_AUTH_PEPPER", "MAITRED_STORE_URL")
+        environ = {name: "0123456789abcdef" for name in secrets if name in example}
+        load(path, environ=environ)
 
 
 def test_what_can_be_written_in_several_forms_is_documented_in_all_of_them() -> None:
     forms = {path: field.setting for path, field in leaves(Config) if isinstance(field.setting.kind, Forms)}
-    assert forms.keys() == {"admin.token", "models[].endpoints"}
+    assert forms.keys() == {
+        *("admin.token", "models[].endpoints", "store.url", "auth", "auth.pepper", "auth.jwt.jwks")
+    }
     for setting in forms.values():
         assert isinstance(setting.kind, Forms)
         for shape in setting.kind.shapes:
-            if not isinstance(shape, Listed):
+            if isinstance(shape, type) and not setting.kind.nested:
                 for field in fields_of(shape):
                     assert f"{field.setting.key}: " in setting.doc
 

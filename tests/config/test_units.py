@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 from maitred.config.units import (
     parse_count,
     parse_duration,
+    parse_percent,
     parse_size,
+    parse_usd,
     print_duration,
+    print_percent,
     print_size,
+    print_usd,
     quote,
 )
 
@@ -38,9 +42,37 @@ def test_counts(text: str, count: int) -> None:
     assert parse_count(text) == count
 
 
+@pytest.mark.parametrize(
+    ("text", "micro_usd", "again"),
+    [("2000", 2_000_000_000, 2000), ("0.15", 150_000, "0.15"), ("1.50", 1_500_000, "1.5"), ("0", 0, 0)],
+)
+def test_money(text: str, micro_usd: int, again: str | int) -> None:
+    assert parse_usd(text) == micro_usd
+    assert print_usd(micro_usd) == again
+
+
+@pytest.mark.parametrize("text", ["", "$5", "-1", "1.", ".5", "1e3", "0.0000001", "2k", "1,5", "9999999999"])
+def test_what_is_no_money(text: str) -> None:
+    with pytest.raises(ValueError, match="is no sum of USD; write a number such as 2000 or"):
+        parse_usd(text)
+
+
+@pytest.mark.parametrize(("text", "part"), [("0%", 0.0), ("10%", 0.1), ("100%", 1.0)])
+def test_percentages(text: str, part: float) -> None:
+    assert parse_percent(text) == part
+    assert print_percent(part) == text
+
+
+@pytest.mark.parametrize("text", ["", "%", "101%", "1.5%", "-1%", "10 %"])
+def test_what_is_no_percentage(text: str) -> None:
+    with pytest.raises(ValueError, match="is no percentage; write 0% to 100%"):
+        parse_percent(text)
+
+
 def test_a_bare_number_is_told_its_unit() -> None:
     for parse, text, message in [
         (parse_duration, "2", "2 has no unit; write 2s"),
+        (parse_percent, "10", "10 has no unit; write 10%"),
         (parse_size, "64", "64 has no unit; write 64MiB"),
         (parse_size, "67108864", "67108864 has no unit; write 67108864B"),
     ]:

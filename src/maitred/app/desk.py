@@ -57,12 +57,12 @@ class Desk:
         async with self._reloading:
             try:
                 config = await self._aside(self._load)
+                needs_restart = self._app.apply(config)
             except ConfigError as error:
                 self._app.metrics.reloads["failed"] += 1
                 do = "put it right and reload; the one before is in force"
                 findings.tell("reload_failed", "configuration", "; ".join(error.errors), do)
                 raise
-            needs_restart = self._app.apply(config)
         self._app.metrics.reloads["ok"] += 1
         findings.settle("reload_failed", "configuration")
         changed = "changed, and not yet in force"

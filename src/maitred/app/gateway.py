@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 from msgspec import structs
 
 import maitred
+from maitred.app.identity import Identities
 from maitred.app.journal import JournalFile
+from maitred.app.kept import kept
 from maitred.config.changes import restart_needed
 from maitred.config.tree import Config
 from maitred.control.beat import beat
@@ -49,7 +51,6 @@ SHUTTING_DOWN = "the gateway is shutting down"
 LOOK_S = 0.05
 LAST_WORDS_S = 1.0
 """How long those who were cut may take to be told so."""
-RESTART_S = 1.0
 LAG_S, LAG_WEIGHT = 0.02, 0.02
 """A loop this late on average, over the last fifty beats or so, is a bottleneck."""
 OURS = ("loop_lag", "query_of_death")
@@ -78,6 +79,7 @@ class GatewayApp:
         self.sweep = Sweep(clock)
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
         self.findings = Findings()
+        self.identities = Identities(config, self.pool, self.findings, clock)
         self.metrics = Metrics(
             maitred.__version__,
             _slos(config),
@@ -120,7 +122,8 @@ class GatewayApp:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> tuple[str, int]:
-        """Listen, and begin to look for the engines; the address listened at. Raises OSError."""
+        """Listen, and begin to look for the engines; the address listened at. Raises OSError, SchemaError."""
+        await self.identities.start()
         data = self.config.listen.data
         self._listener = await self._network.listen(self._connection, data.host, data.port)
         self.sweep.start()
@@ -129,16 +132,17 @@ class GatewayApp:
             "scraping": self._scraper.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
-        self._tasks = [asyncio.create_task(_kept(name, loop)) for name, loop in loops.items()]
+        self._tasks = [asyncio.create_task(kept(name, loop)) for name, loop in loops.items()]
         return self._listener.address
 
     def apply(self, config: Config) -> list[str]:
-        """Have this configuration in force from now on, without dropping anybody.
+        """Have this configuration in force from now on, without dropping anybody. Raises ConfigError.
 
         What takes effect only after a restart is returned, by its paths; clients' limits hold for connections
         that come from now on.
         """
         needs_restart = restart_needed(self._at_start, config)
+        self.identities.apply(config)  # may find that it cannot be used, and then nothing is changed
         self.discovery.apply(config)  # first, or a model that goes would be served by default limits
         before = self.house.gateway.settings
         settings = config.core_settings()
@@ -194,6 +198,7 @@ class GatewayApp:
         await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)
         for connection in list(self.front.connections.values()):
             connection.transport.close()
+        await self.identities.stop()
         self.pool.close()
         self.inflate.close()
         self.sweep.stop()
@@ -206,7 +211,8 @@ class GatewayApp:
     def _service(self, config: Config) -> Service:
         dispatch = Single(self.pool, Hold(config.upstream.hold_bytes, config.upstream.hold_s))
         rules = Rules(config.trust.fields, config.media.domains)
-        return Service(self.house, self.models, dispatch, self.inflate, rules, self.journeys)
+        identify = self.identities.identify
+        return Service(self.house, self.models, dispatch, self.inflate, rules, identify, self.journeys)
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self.front, self.sweep, _limits(self.config))
@@ -260,6 +266,7 @@ class GatewayApp:
 
     def _readings(self) -> dict[str, Callable[[], float]]:
         readings: dict[str, Callable[[], float]] = {
+            "key_table_age_seconds": lambda: self.identities.keys.age_s,
             "quarantined": lambda: self._quarantined,
             "config_version": lambda: self.house.gateway.settings.version,
             "client_connections": lambda: len(self.front.connections),
@@ -268,16 +275,6 @@ class GatewayApp:
         if (access := self.access) is not None:
             readings["access_log_dropped_total"] = lambda: access.dropped
         return readings
-
-
-async def _kept(name: str, loop: Callable[[], Awaitable[None]]) -> None:
-    """Run a loop beside the journey for ever: the gateway must not lose one to a bug of ours."""
-    while True:
-        try:
-            await loop()
-        except Exception:
-            log.exception("a bug of ours ended %s; it starts again", name)
-        await asyncio.sleep(RESTART_S)
 
 
 def _inflated_max(config: Config) -> int:

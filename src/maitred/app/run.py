@@ -25,6 +25,7 @@ from maitred.observe import logs
 from maitred.observe.access import AccessLog, Style
 from maitred.observe.exposition import render
 from maitred.observe.sink import Sink
+from maitred.store.rows import StoreError
 
 if TYPE_CHECKING:
     from maitred.admin.server import AdminServer
@@ -60,7 +61,7 @@ def run(config: Config, load: Callable[[], Config], beside: Beside = nothing) ->
     access = AccessLog(sink, style) if config.log.access else None
     try:
         uvloop.run(_serve(config, load, beside, sink, access))
-    except OSError as error:
+    except (OSError, StoreError) as error:
         return str(error)
     finally:
         sink.finish(LAST_WORDS_S)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maitred import __version__
-from maitred.cli import bench, desk, simulate, twin
+from maitred.cli import bench, desk, keys, simulate, twin
 
 if TYPE_CHECKING:
     from maitred.config.tree import Config
@@ -106,7 +106,16 @@ def demo(engines: int, **flags: str | None) -> None:
         raise click.ClickException(str(missing)) from missing
 
 
-for command in (desk.endpoints, desk.findings, desk.reload, simulate.simulate, twin.twin, bench.bench):
+for command in (
+    desk.endpoints,
+    desk.findings,
+    desk.reload,
+    keys.keys,
+    keys.db,
+    simulate.simulate,
+    twin.twin,
+    bench.bench,
+):
     main.add_command(command)
 
 

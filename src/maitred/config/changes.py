@@ -9,7 +9,7 @@ from msgspec import Struct
 from maitred.config.setting import fields_of
 from maitred.config.tree import Config
 
-AT_START_ONLY = ("listen", "admin", "log", "journal")
+AT_START_ONLY = ("listen", "admin", "store", "log", "journal")
 """Sections that are put to use once, when the process starts."""
 
 

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from maitred.config.auth import Auth
 from maitred.config.kinds import Kind
 from maitred.config.raw import ConfigError, Raw, read_file
 from maitred.config.reader import Reader
-from maitred.config.secret import SECRET
-from maitred.config.setting import leaves
+from maitred.config.secret import LENGTH_MIN, EnvSecret, FileSecret
+from maitred.config.setting import Forms, Shape, leaves
 from maitred.config.tree import Config
 from maitred.config.units import print_duration, quote
 from maitred.core.words import Settings
@@ -38,7 +39,7 @@ def load(
     """
     environ = os.environ if environ is None else environ
     root, errors = read_file(path) if path else (Raw("configuration", None), [])
-    secrets = {setting for setting, field in leaves(Config) if field.setting.kind is SECRET}
+    secrets = {setting for setting, field in leaves(Config) if _is_secret(field.setting.kind)}
     for name, setting in environment_names().items():
         if name in environ:
             value = {"env": name} if setting in secrets else environ[name]
@@ -60,17 +61,27 @@ def load(
 def environment_names() -> dict[str, str]:
     """The environment's name of each setting that has one, with its path: single values that are there once.
 
-    The variable of a secret holds the secret itself. `version` has none: it belongs to the file, and images
-    like to set MAITRED_VERSION to their own.
+    The variable of a secret holds the secret itself, that of `store.url` the URL. `version` has none: it
+    belongs to the file, and images like to set MAITRED_VERSION to their own.
     """
     return {
         "MAITRED_" + path.upper().replace(".", "_"): path
         for path, field in leaves(Config)
-        if (isinstance(field.setting.kind, Kind) or field.setting.kind is SECRET)
+        if (_is_word(field.setting.kind) or _is_secret(field.setting.kind))
         and "[]" not in path
         and ".NAME." not in path
         and path != "version"
     }
+
+
+def _is_word(shape: Shape) -> bool:
+    """Whether one word can say it."""
+    return isinstance(shape, Kind) or (isinstance(shape, Forms) and isinstance(shape.shapes[0], Kind))
+
+
+def _is_secret(shape: Shape) -> bool:
+    """Whether it can be kept in the environment."""
+    return isinstance(shape, Forms) and EnvSecret in shape.shapes
 
 
 def _contradictions(root: Raw, config: Config) -> Iterator[str]:
@@ -83,6 +94,7 @@ def _contradictions(root: Raw, config: Config) -> Iterator[str]:
     yield from _names_used_twice(models)
     yield from _bands(root, config)
     yield from _open_ports(root, config)
+    yield from _nobody_let_in(root, config)
     drain = config.drain
     if drain.grace_s is not None and drain.notice_s + drain.limit_s > drain.grace_s:
         notice, limit, grace = map(print_duration, (drain.notice_s, drain.limit_s, drain.grace_s))
@@ -110,7 +122,8 @@ def _bands(root: Raw, config: Config) -> Iterator[str]:
         if isinstance(name.value, str):
             if name.value in known:
                 yield f"{name.where}: {quote(name.value)} is the name of a band already; names must differ"
-            known.append(name.value)
+            else:
+                known.append(name.value)
     shares = round(100 * sum(band.share_min for band in config.bands))
     if shares > 100:
         yield f"{bands[0].where}: share_min of all bands is {shares}% together; write 100% or less in all"
@@ -137,10 +150,26 @@ def _open_ports(root: Raw, config: Config) -> Iterator[str]:
         )
 
 
+def _nobody_let_in(root: Raw, config: Config) -> Iterator[str]:
+    written = root.at("auth")
+    if written is None or not isinstance(config.auth, Auth):
+        return
+    if not root.at("auth.keys") and not root.at("auth.jwt"):
+        yield f"{written.where}: lets nobody in; write keys: store, or jwt:, or auth: none"
+    if root.at("auth.keys") and not root.at("auth.pepper"):
+        yield (
+            f"{written.where}: pepper is missing; write pepper: {{env: MAITRED_AUTH_PEPPER}}, and keep in it "
+            "what `openssl rand -hex 32` prints"
+        )
+
+
 def _missing_secrets(root: Raw, config: Config, environ: Mapping[str, str]) -> Iterator[str]:
     """Secrets that cannot be had: better known at the start than at the first use."""
-    if config.admin.token and (written := root.at("admin.token")):
-        try:
-            config.admin.token.reveal(environ)
-        except ValueError as error:
-            yield f"{written.where}: {error}"
+    pepper = config.auth.pepper if isinstance(config.auth, Auth) else None
+    secrets = (("admin.token", config.admin.token), ("auth.pepper", pepper), ("store.url", config.store.url))
+    for path, secret in secrets:
+        if isinstance(secret, EnvSecret | FileSecret) and (written := root.at(path)):
+            try:
+                secret.reveal(environ, LENGTH_MIN if path != "store.url" else 1)
+            except ValueError as error:
+                yield f"{written.where}: {error}"

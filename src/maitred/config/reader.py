@@ -114,6 +114,8 @@ class Reader:
                 fits = isinstance(raw.value, str)
             elif isinstance(shape, Listed):
                 fits = isinstance(raw.value, list)
+            elif forms.nested:
+                fits = isinstance(raw.value, dict)
             else:
                 fits = raw.at(fields_of(shape)[0].setting.key) is not None
             if fits:

@@ -24,12 +24,12 @@ class EnvSecret(Struct, frozen=True):
 
     env: Annotated[str, Setting("env", VARIABLE, "The environment variable that holds it.")]
 
-    def reveal(self, environ: Mapping[str, str]) -> str:
+    def reveal(self, environ: Mapping[str, str], length_min: int = LENGTH_MIN) -> str:
         """The secret; ValueError says what is missing, and never what is there."""
         place = "the environment variable named there"
         if self.env not in environ:
             raise ValueError(f"{place} is not set")
-        return _checked(environ[self.env], place)
+        return checked(environ[self.env], place, length_min)
 
 
 class FileSecret(Struct, frozen=True):
@@ -37,7 +37,7 @@ class FileSecret(Struct, frozen=True):
 
     file: Annotated[Path, Setting("file", HIDDEN_FILE, "The file that holds it.")]
 
-    def reveal(self, _environ: Mapping[str, str]) -> str:
+    def reveal(self, _environ: Mapping[str, str], length_min: int = LENGTH_MIN) -> str:
         """The secret; ValueError says what is missing, and never what is there."""
         place = "the file named there"
         try:
@@ -45,7 +45,7 @@ class FileSecret(Struct, frozen=True):
                 content = file.read(LENGTH_MAX + 3)
         except OSError as error:
             raise ValueError(f"{place}: {error.strerror}") from None  # the error itself holds the name
-        return _checked(content.decode("latin-1"), place)
+        return checked(content.decode("latin-1"), place, length_min)
 
 
 Secret = EnvSecret | FileSecret
@@ -55,11 +55,12 @@ SECRET = Forms(
 )
 
 
-def _checked(text: str, place: str) -> str:
+def checked(text: str, place: str, length_min: int = LENGTH_MIN) -> str:
+    """The secret in this text; ValueError names the place where it was found."""
     secret = text.removesuffix("\n").removesuffix("\r")
-    fits = LENGTH_MIN <= len(secret) <= LENGTH_MAX
+    fits = length_min <= len(secret) <= LENGTH_MAX
     if not fits or not secret.isascii() or not secret.isprintable() or " " in secret:
         raise ValueError(
-            f"{place} must hold {LENGTH_MIN} to {LENGTH_MAX} printable ASCII characters without spaces"
+            f"{place} must hold {length_min} to {LENGTH_MAX} printable ASCII characters without spaces"
         )
     return secret

@@ -32,11 +32,13 @@ class Mapped(Struct, frozen=True):
 class Forms(Struct, frozen=True):
     """A value that can be written in several shapes: one value, a list, or sections known by their first key.
 
-    `words` say what to write, for errors.
+    `words` say what to write, for errors. `nested`: its section is large, and what is in it are settings of
+    their own for documentation and environment; there is one such section, whatever its first key.
     """
 
     shapes: tuple[Kind | Listed | type[Struct], ...]
     words: str
+    nested: bool = False
 
 
 Shape = Kind | Listed | Mapped | Forms | type[Struct]
@@ -89,5 +91,9 @@ def leaves(section: type[Struct], at: str = "") -> Iterator[tuple[str, Field]]:
             yield from leaves(kind.item, f"{path}.NAME.")
         elif isinstance(kind, Kind | Listed | Forms):
             yield path, field
+            if isinstance(kind, Forms) and kind.nested:
+                for shape in kind.shapes:
+                    if isinstance(shape, type):
+                        yield from leaves(shape, f"{path}.")
         else:
             yield from leaves(kind, f"{path}.")

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Struct, structs
 
+from maitred.config.auth import Auth, Store
 from maitred.config.flow import Accounts, Band, Budget, ModelLimits, Price, Tenant, core_limits
 from maitred.config.kinds import (
     ADDRESS,
@@ -420,9 +421,15 @@ class Config(Struct, frozen=True):
     version: Annotated[int, Setting("version", VERSION, "Version of this format; required in a file.")] = 1
     listen: Annotated[Listen, Setting("listen", Listen)] = Listen()
     admin: Annotated[Admin, Setting("admin", Admin)] = Admin()
+    store: Annotated[Store, Setting("store", Store)] = Store()
     auth: Annotated[
-        str | None,
-        Setting("auth", choice("none"), "`none` lets everybody in who can reach the port.", "not set"),
+        str | Auth | None,
+        Setting(
+            "auth",
+            Forms((choice("none"), Auth), "none, or a mapping such as {keys: store, pepper: …}", nested=True),
+            "`none` lets everybody in who can reach the port; the settings below say who else is.",
+            "not set",
+        ),
     ] = None
     endpoints: Annotated[
         tuple[str, ...],

@@ -103,9 +103,9 @@ class Models:
         """Keep what an engine of this pool says of its model: one entry of its /v1/models."""
         self._cards[pool] = card
 
-    def entries(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every served name with its engine's card ({} while no engine has answered)."""
-        return [(route.name, self._card(route)) for route in self._routes.values()]
+    def entries(self, names: tuple[str, ...] = ()) -> list[tuple[str, dict[str, Any]]]:
+        """Every name that is open to who may use `names`, with its engine's card ({} before any answered)."""
+        return [(route.name, self._card(route)) for route in self._routes.values() if route.open_to(names)]
 
     def _card(self, route: Route) -> dict[str, Any]:
         card = self._cards.get(route.pool, {})

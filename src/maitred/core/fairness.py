@@ -13,6 +13,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
+from maitred.core.predict import Pace
 from maitred.core.words import BandSettings, PoolSettings, Ticket
 
 OUTPUT_WEIGHT = 2.0
@@ -73,7 +74,7 @@ class Band:
     """
 
     __slots__ = (
-        "_flows", "_numbers", "_places", "_turns", "clock", "credit", "settings", "waiting", "weight",
+        "_flows", "_numbers", "_places", "_turns", "clock", "credit", "pace", "settings", "waiting", "weight",
     )  # fmt: skip
 
     def __init__(self, settings: BandSettings) -> None:
@@ -83,6 +84,7 @@ class Band:
         self._turns: list[tuple[float, int, Flow]] = []
         self._numbers = 0
         self.clock = self.credit = self.weight = 0.0
+        self.pace = Pace()
         self.waiting = 0
 
     def flow_of(self, ticket: Ticket, limits: PoolSettings) -> Flow | None:
@@ -120,6 +122,7 @@ class Band:
             if len(self._flows) > 2 * len(self._turns) + FLOWS_KEPT:
                 self._forget()
         if not self.waiting:  # nobody to be fair to
+            self.pace.empty()
             self._flows.clear()
             self._turns.clear()
         return flow

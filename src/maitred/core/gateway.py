@@ -26,7 +26,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import GENERATING, Pool
 from maitred.core.predict import Outputs
 from maitred.core.queue import NEVER
-from maitred.core.saturation import has_room, patience_s
+from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
     BandSettings,
@@ -265,6 +265,7 @@ class Gateway:
         if len(settings.bands) > 1:
             band = self._band(request.band, identity.bands or tenant.bands)
         ticket = pool.ticket(request, identity, band, now)
+        ticket.rank = settings.bands.index(band)
         ticket.weight = tenant.weight
         ttft_s = request.ttft_s or pool.limits.ttft_s
         if ttft_s is not None and (band is settings.bands[0] or band.deadline_s is None):
@@ -318,7 +319,7 @@ class Gateway:
             if found is None:
                 break
             ticket, endpoint = found
-            if ticket.ttft_s and now - ticket.arrival > patience_s(ticket, endpoint.prefill_rate):
+            if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
                 self._stop(ticket, Outcome.QUEUE_DEADLINE, self._later(0.0), now, effects)
                 continue
             effects.append(self._go(ticket, endpoint, pool, now))
@@ -328,13 +329,9 @@ class Gateway:
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
-        else:
-            pool.pace.empty()
 
     def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float) -> Go:
-        pool.queue.serve(ticket, pool.cost)
-        if now > ticket.arrival:
-            pool.pace.seated(now, others_wait=pool.queue.waiting > 0)
+        pool.queue.serve(ticket, pool.cost, now)
         self.waiting -= 1
         self._turn += 1
         endpoint.seated += 1
@@ -350,8 +347,7 @@ class Gateway:
         endpoints = self._world.endpoints(pool.name)
         while (ticket := pool.queue.overdue(now)) is not None:
             outcome = Outcome.QUEUE_DEADLINE if ready(endpoints) else Outcome.NO_ENDPOINT
-            wait_s = pool.wait_s(pool.queue.waiting, endpoints)
-            self._stop(ticket, outcome, self._later(wait_s), now, effects)
+            self._stop(ticket, outcome, self._later(pool.drain_s(endpoints)), now, effects)
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""

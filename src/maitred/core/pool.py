@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from maitred.core.chooser import ROUTING
 from maitred.core.fairness import cost_of
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.predict import RATIO_WEIGHT, Outputs, Pace, RetryBudget
+from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.queue import NEVER, PoolQueue
-from maitred.core.saturation import has_room, patience_s
+from maitred.core.saturation import AHEAD, has_room, patience_s
 from maitred.core.words import (
     Api,
     BandSettings,
@@ -27,6 +27,8 @@ GENERATING = frozenset((Api.CHAT, Api.COMPLETIONS, Api.MESSAGES))
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 BYTES_PER_TOKEN = 4
+CHANCE = 0.8
+"""Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
 HOLD_S = 2.0
 """So long may others pass one that is next and fits nowhere."""
 RATIO_MAX = 8.0
@@ -36,7 +38,7 @@ RATIO_MAX = 8.0
 class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
-    __slots__ = ("_cached", "_outputs", "_ratio", "budget", "limits", "name", "pace", "queue", "service_s")
+    __slots__ = ("_cached", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
 
     def __init__(
         self, name: str, limits: PoolSettings, bands: Sequence[BandSettings], outputs: Outputs
@@ -44,7 +46,6 @@ class Pool:
         self.name = name
         self.limits = limits
         self.queue = PoolQueue(bands)
-        self.pace = Pace()
         self.budget = RetryBudget()
         self.service_s: float | None = None
         self._outputs = outputs
@@ -74,7 +75,7 @@ class Pool:
         ticket.ttft_s = ttft_s
         rate = max((endpoint.prefill_rate for endpoint in endpoints if endpoint.state is READY), default=0.0)
         if rate:
-            latest = ticket.arrival + patience_s(ticket, rate)
+            latest = ticket.arrival + patience_s(ticket, rate, AHEAD * ttft_s)
             ticket.queue_deadline = min(ticket.queue_deadline, latest)
 
     def admit(
@@ -87,15 +88,16 @@ class Pool:
         queue, limits = self.queue, self.limits
         if not queue.behind(ticket) and ROUTING[limits.routing](endpoints, ticket, limits, now) is not None:
             return None
-        wait_s = self.wait_s(queue.before(ticket, limits) + 1, endpoints)
-        if self.knows_pace and now + wait_s > ticket.queue_deadline:
+        wait_s = queue.wait_s(ticket, limits, now)
+        if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
             message = f"it would have to wait about {wait_s:.1f} s, longer than it can"
             raise Refusal(Outcome.DEADLINE_UNMEETABLE, message, retry_after_s=later(wait_s))
         if not queue.crowded(ticket, limits):
             return None
         victim = queue.victim(ticket, limits)
         if victim is None:
-            raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(wait_s))
+            drain_s = self.drain_s(endpoints) if wait_s is None else wait_s
+            raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
         return victim
 
     def next(self, endpoints: Sequence[Endpoint], now: float) -> tuple[Ticket, Endpoint] | None:
@@ -157,18 +159,11 @@ class Pool:
         mean_s = self.service_s if self.service_s is not None else service_s
         self.service_s = mean_s + RECENT * (service_s - mean_s)
 
-    @property
-    def knows_pace(self) -> bool:
-        """Whether a predicted wait rests on anything seen."""
-        return self.service_s is not None or self.pace.seat_s is not None
-
-    def wait_s(self, before: float, endpoints: Sequence[Endpoint]) -> float:
-        """Predicted wait behind so many: at the pace at which the queue moves, else at that of answers."""
-        if (seat_s := self.pace.seat_s) is not None:
-            return before * seat_s
+    def drain_s(self, endpoints: Sequence[Endpoint]) -> float:
+        """What those who wait will take, one after the other in all places, by the time answers take."""
         places = sum(
             endpoint.share * (self.limits.cap or endpoint.cap or 1)
             for endpoint in endpoints
             if endpoint.state is READY
         )
-        return before * (self.service_s or 1.0) / places if places else 0.0
+        return (self.queue.waiting + 1) * (self.service_s or 1.0) / places if places else 0.0

@@ -17,6 +17,7 @@ RATIO_WEIGHT = 0.05
 WINDOW_S = 10.0
 RETRY_SHARE, RETRY_FLOOR = 0.1, 10
 """Repeats after an error answer: a tenth of the requests of the last ten seconds or so, and some more."""
+SEATS_MIN = 3.0
 MEMORY_S = 10.0
 """Time constant of the pace at which a queue moves."""
 
@@ -79,10 +80,12 @@ class Pace:
         """Nobody waits any more: what passes until the next one does is no pace."""
         self._last_at = None
 
-    @property
-    def seat_s(self) -> float | None:
-        """Seconds a seat; None until that is known."""
-        return self._time_s / self._seats if self._seats >= 3 else None
+    def seat_s(self, now: float) -> float | None:
+        """Seconds a seat, as long as they have become by now; None until that is known."""
+        if self._seats < SEATS_MIN:
+            return None
+        since_s = now - self._last_at if self._last_at is not None else 0.0
+        return max(self._time_s / self._seats, (self._time_s + since_s) / (self._seats + 1))
 
 
 class RetryBudget:

@@ -115,19 +115,19 @@ class PoolQueue:
             else any(other.lane == ticket.lane for other in self.odd.values())
         )
 
-    def before(self, ticket: Ticket, limits: PoolSettings) -> float:
-        """How many will be served before this newcomer, if tenants get their parts."""
+    def wait_s(self, ticket: Ticket, limits: PoolSettings, now: float) -> float | None:
+        """Predicted wait of this newcomer, if tenants get their parts; None where no pace is known."""
         if self._alone is not None:
-            return 1.0
-        ahead = 0.0
-        for name, band in self._bands.items():
-            if name == ticket.band:
-                flow = band.flow_of(ticket, limits)
-                own = flow.waiting if flow is not None else 0
-                weight = band.weight if own else band.weight + ticket.weight
-                return ahead + min(band.waiting, own + (own + 1) * (weight / ticket.weight - 1))
-            ahead += band.waiting
-        return ahead
+            return None
+        band = self._band(ticket.band)[0]
+        seat_s = band.pace.seat_s(now)
+        if seat_s is None:
+            return None
+        flow = band.flow_of(ticket, limits)
+        own = flow.waiting if flow is not None else 0
+        weight = band.weight if own else band.weight + ticket.weight
+        before = min(band.waiting, own + (own + 1) * (weight / ticket.weight - 1))
+        return (before + 1) * seat_s
 
     # -- in and out -------------------------------------------------------------------------------
 
@@ -156,13 +156,14 @@ class PoolQueue:
         """Take a waiting ticket out, whatever the reason."""
         self._take(ticket)
 
-    def serve(self, ticket: Ticket, cost_of: Callable[[Ticket], float]) -> None:
+    def serve(self, ticket: Ticket, cost_of: Callable[[Ticket], float], now: float) -> None:
         """Take a ticket out because it is seated, and count to its tenant and band what that costs."""
         found = self._take(ticket)
         if found is None:
             return  # it was alone: nobody had to wait for it
         band, flow = found
         cost = cost_of(ticket)
+        band.pace.seated(now, others_wait=band.waiting > 0)
         for other in self._bands.values():
             if other.settings.share_min and (other.waiting or other is band):
                 other.credit = min(CREDIT_MAX, other.credit + other.settings.share_min * cost)

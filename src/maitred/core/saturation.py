@@ -16,8 +16,6 @@ from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Setti
 
 CAP_START = 64
 """Where an automatic cap begins while neither KV cache nor slots of the engine are known."""
-CAP_DOWN = 0.9
-"""What a cap is multiplied by when answers come too slowly (the usual factor of AIMD for limits)."""
 CAP_PERIOD_S = 2.0
 """Shortest time between two changes of a cap: about what an engine takes to show the last one."""
 PREFILL_GUESS = 4096.0
@@ -28,6 +26,8 @@ PREFILL_SEEN_TOKENS = 256
 """Shorter prompts tell more of an engine's step than of its rate."""
 AHEAD = 0.25
 """Part of the goal for the first token that an engine's unread prompts may take."""
+LEFT, PART_MIN = 0.02, 0.5
+"""Each band leaves this part of an endpoint to those above it, so that they need not wait for an end."""
 MARGIN = 0.9
 """Part of the goal that is planned with."""
 STALE_S = 15.0
@@ -43,11 +43,21 @@ Full = Callable[[Endpoint, Ticket, PoolSettings, float], bool]
 """Whether an endpoint has no room for a ticket, now."""
 
 
-def places_full(endpoint: Endpoint, _ticket: Ticket, limits: PoolSettings, now: float) -> bool:
+def part(ticket: Ticket) -> float:
+    """What of an endpoint a ticket may find taken by others: a lower band leaves some to those above it."""
+    return max(PART_MIN, 1 - LEFT * ticket.rank)
+
+
+def ahead_s(ticket: Ticket, ttft_s: float) -> float:
+    """How much may lie unread before a ticket's prompt; the less, the lower its band."""
+    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD * ticket.rank)
+
+
+def places_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
     """No place is free, or the endpoint has asked to be left alone for a while."""
     cap = limits.cap or endpoint.cap or CAP_START
-    if endpoint.share < 1:
-        cap = max(1, int(cap * endpoint.share))
+    if endpoint.share < 1 or ticket.rank:
+        cap = max(1, int(cap * endpoint.share * part(ticket)))
     return endpoint.running >= cap or endpoint.rests_until > now
 
 
@@ -56,7 +66,9 @@ def kv_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float
     if places_full(endpoint, ticket, limits, now):
         return True
     kv_tokens = endpoint.facts.kv_tokens
-    return bool(kv_tokens and endpoint.running and endpoint.reserved + ticket.need > kv_tokens)
+    if not kv_tokens or not endpoint.running:
+        return False
+    return endpoint.reserved + ticket.need > kv_tokens * part(ticket)
 
 
 def engine_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
@@ -75,7 +87,7 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
     """Places, KV cache and, where there is a goal for the first token, prompts not yet read."""
     if kv_full(endpoint, ticket, limits, now):
         return True
-    return limits.ttft_s is not None and now < endpoint.read_at - AHEAD * limits.ttft_s
+    return limits.ttft_s is not None and backlog_s(endpoint, now) > ahead_s(ticket, limits.ttft_s)
 
 
 SATURATION: dict[str, Full] = {
@@ -99,15 +111,23 @@ def has_room(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) ->
 
 def opens_at(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) -> float:
     """The next instant at which time alone makes room; infinity where none will."""
-    ahead_s = AHEAD * (limits.ttft_s or 0.0)
+    first_s = AHEAD * (limits.ttft_s or 0.0)
     instants = [
         at
         for endpoint in endpoints
         if endpoint.state is READY
-        for at in (endpoint.rests_until, endpoint.read_at - ahead_s if limits.ttft_s is not None else 0.0)
+        for at in (endpoint.rests_until, endpoint.read_at - first_s if limits.ttft_s is not None else 0.0)
         if at > now
     ]
     return min(instants, default=math.inf)
+
+
+def backlog_s(endpoint: Endpoint, now: float) -> float:
+    """How long the endpoint will take to read what was given to it.
+
+    By the clock; and of streams, whose first token tells when they have been read, by what has not.
+    """
+    return max(endpoint.read_at - now, endpoint.unread / endpoint.prefill_rate)
 
 
 # -- what a leg takes, and gives back -------------------------------------------------------------
@@ -120,7 +140,10 @@ def reserve(leg: Leg, now: float) -> None:
     endpoint.reserved += ticket.need
     leg.reserved = ticket.need
     endpoint.read_at = max(endpoint.read_at, now) + ticket.prompt_tokens / endpoint.prefill_rate
-    leg.read_at = endpoint.read_at
+    if ticket.request.stream:
+        leg.unread = ticket.prompt_tokens
+        endpoint.unread += leg.unread
+    leg.read_at = now + backlog_s(endpoint, now)
 
 
 def grow(leg: Leg, output_tokens: int) -> None:
@@ -136,7 +159,8 @@ def give_back(leg: Leg) -> None:
     endpoint = leg.endpoint
     endpoint.running -= 1
     endpoint.reserved -= leg.reserved
-    leg.reserved = 0
+    endpoint.unread -= leg.unread
+    leg.reserved = leg.unread = 0
     if not endpoint.running:
         endpoint.read_at = 0.0  # nothing is left to be read
 
@@ -147,6 +171,8 @@ def give_back(leg: Leg) -> None:
 def first_token(leg: Leg, now: float) -> None:
     """Learn from the first token of a stream how fast its endpoint reads."""
     endpoint, prompt_tokens = leg.endpoint, leg.ticket.prompt_tokens
+    endpoint.unread -= leg.unread
+    leg.unread = 0
     thought_s, took_s = leg.read_at - leg.seated_at, now - leg.seated_at
     if leg.sent_at and prompt_tokens >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
         off = max(-PREFILL_STEP, min(PREFILL_STEP, math.log(took_s / thought_s)))
@@ -160,11 +186,11 @@ def pace(leg: Leg, output_tokens: int, peers: Iterable[Endpoint], limits: PoolSe
     endpoint = leg.endpoint
     tpot_s = (now - leg.answered_at) / (output_tokens - 1)
     endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
-    fastest_s = min(peer.tpot_s for peer in peers if peer.tpot_s)
+    fastest_s = min((peer.tpot_s for peer in peers if peer.tpot_s), default=0.0)
     slowness = endpoint.tpot_s / fastest_s if fastest_s else 1.0
     endpoint.slowness = slowness if slowness > SLOW else 1.0
     if not limits.cap:
-        _adapt(endpoint, limits, tpot_s, now)
+        _adapt(endpoint, now, too_much=endpoint.tpot_s > MARGIN * (limits.tpot_s or math.inf))
 
 
 def observed(endpoint: Endpoint, preemptions: int | None, settings: Settings, now: float) -> None:
@@ -173,29 +199,35 @@ def observed(endpoint: Endpoint, preemptions: int | None, settings: Settings, no
     if load is not None and not limits.cap:
         put_out = preemptions is not None and (load.preemptions or 0) > preemptions
         if load.waiting or put_out:
-            _adapt(endpoint, limits, math.inf, now)
+            _adapt(endpoint, now, too_much=True)
 
 
-def _adapt(endpoint: Endpoint, limits: PoolSettings, tpot_s: float, now: float) -> None:
-    """Raise an automatic cap by one while it binds and answers are fast enough; else lower it by a tenth."""
+def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
+    """Lower an automatic cap by a tenth where it is too much; raise it by a twentieth while it binds."""
     cap = endpoint.cap or first_cap(endpoint)
     if now - endpoint.cap_at >= CAP_PERIOD_S:
-        goal_s = limits.tpot_s if limits.tpot_s is not None else math.inf
-        if tpot_s > goal_s or tpot_s == math.inf:
-            cap, endpoint.cap_at = max(1.0, cap * CAP_DOWN), now
+        if too_much:
+            cap, endpoint.cap_at = max(1, min(cap, endpoint.running + 1) * 9 // 10), now
         elif endpoint.running >= cap - 1:
-            cap, endpoint.cap_at = cap + 1, now
+            cap, endpoint.cap_at = cap + max(1, cap // 20), now
     endpoint.cap = cap
 
 
-def first_cap(endpoint: Endpoint) -> float:
+def first_cap(endpoint: Endpoint) -> int:
     """Where an automatic cap begins: at the engine's own slots, where it tells them."""
-    return float(endpoint.facts.slots or CAP_START)
+    return endpoint.facts.slots or CAP_START
 
 
-def patience_s(ticket: Ticket, rate: float) -> float:
-    """How long a ticket may wait and still have its first token in time, read at `rate` tokens a second.
+def patience_s(ticket: Ticket, rate: float, before_s: float) -> float:
+    """How long after its arrival a ticket may still be seated and have its first token in time.
 
-    One whose prompt takes longer to read than the goal allows is not refused for that; it may wait a little.
+    Its prompt is read at `rate` tokens a second, after `before_s`. One whose prompt alone takes longer than
+    the goal allows is not refused for that; it may wait a little.
     """
-    return max(MARGIN * ticket.ttft_s - ticket.prompt_tokens / rate, AHEAD * ticket.ttft_s)
+    needed_s = before_s + ticket.prompt_tokens / rate
+    return max(MARGIN * ticket.ttft_s - needed_s, AHEAD * ticket.ttft_s)
+
+
+def too_late(ticket: Ticket, endpoint: Endpoint, now: float) -> bool:
+    """Whether a ticket has waited so long that its first token would come too late from this endpoint."""
+    return now - ticket.arrival > patience_s(ticket, endpoint.prefill_rate, backlog_s(endpoint, now))

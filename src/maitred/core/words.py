@@ -174,9 +174,10 @@ class Endpoint(Struct, eq=False):
     metrics said at `observed_at`.
 
     `reserved`: tokens of its KV cache set aside. `read_at`: when it will have read all prompts given to it,
-    at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace of
-    its streams, `slowness` how many times its fastest peer's that is, 1 unless it is an outlier. `cap`:
-    places, where the settings leave that to us; it was changed at `cap_at`.
+    at `prefill_rate` tokens a second; `unread`: tokens of streams that have told nothing yet. `rests_until`:
+    it asked to be left alone. `tpot_s` is the mean pace of its streams, `slowness` how many times its fastest
+    peer's that is, 1 unless it is an outlier. `cap`: places, where the settings leave that to us; it was
+    changed at `cap_at`.
     """
 
     name: str
@@ -200,11 +201,12 @@ class Endpoint(Struct, eq=False):
     observed_at: float = 0.0
     reserved: int = 0
     read_at: float = 0.0
+    unread: int = 0
     rests_until: float = 0.0
     prefill_rate: float = 4096.0
     tpot_s: float = 0.0
     slowness: float = 1.0
-    cap: float = 0.0
+    cap: int = 0
     cap_at: float = 0.0
 
 
@@ -221,8 +223,8 @@ class Leg(Struct, eq=False):
     """One endpoint's part of a ticket, holding one place there from Go to leave, fail or finish.
 
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
-    `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `read_at` when
-    its prompt was thought to be read.
+    `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `unread` those
+    of its prompt until the first token shows that it was read, `read_at` when that was thought to be.
     """
 
     number: int
@@ -236,6 +238,7 @@ class Leg(Struct, eq=False):
     answered_at: float = 0.0
     output_tokens: int = 0
     reserved: int = 0
+    unread: int = 0
     read_at: float = 0.0
 
 
@@ -255,9 +258,10 @@ class Ticket(Struct, eq=False):
     wording; `lane` is the same for tickets that may sit at the same endpoints.
     `outcome` is set exactly once.
 
-    `band` is the priority class, `weight` the tenant's. `prompt_tokens` is the best guess at its prompt,
-    `need` the KV cache to set aside, in tokens; `ttft_s` the goal for its first token, 0 for none. `flow` is
-    whom its service was `charged` to. `hold` is what it has taken of limits.
+    `band` is the priority class, `rank` its number from the highest, `weight` the tenant's. `prompt_tokens`
+    is the best guess at its prompt, `need` the KV cache to set aside, in tokens; `ttft_s` the goal for its
+    first token, 0 for none. `flow` is whom its service was `charged` to. `hold` is what it has taken of
+    limits.
     """
 
     request: Request
@@ -272,6 +276,7 @@ class Ticket(Struct, eq=False):
     lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
     band: str = "default"
+    rank: int = 0
     weight: float = 1.0
     ttft_s: float = 0.0
     prompt_tokens: int = 0

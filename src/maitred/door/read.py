@@ -11,6 +11,7 @@ from maitred.control.models import UNBOUNDED, Models, Route
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity, Request
 from maitred.door import headers, length
+from maitred.door.identify import ANYBODY
 from maitred.door.inflate import GZIP
 from maitred.net.exchange import RequestHead
 from maitred.wire import edit, requests

@@ -45,6 +45,7 @@ READINGS: dict[str, tuple[str, str]] = {
     "client_connections": ("gauge", "Connections from clients open now."),
     "upstream_connections": ("gauge", "Connections to engines open now, idle ones included."),
     "quarantined": ("gauge", "Requests kept out now because engines died of them."),
+    "key_table_age_seconds": ("gauge", "How long ago the keys were read; 0 where none are kept."),
     "config_version": ("gauge", "How often the configuration was changed since start."),
     "access_log_dropped_total": ("counter", "Log lines lost: the buffer was full or a write failed."),
 }

@@ -69,6 +69,9 @@ class Front:
             allow = ", ".join(methods)
             message = f"this path takes {allow}"
             raise Refusal(Outcome.METHOD_NOT_ALLOWED, message, headers=(("allow", allow),))
+        if method == "OPTIONS" or head.path in HEALTH:
+            return
+        self.service.identify(fields)
         if methods is WRITE and (fields.get(b"content-type") != JSON or b"content-encoding" in fields):
             check_media(fields)
 
@@ -120,7 +123,12 @@ class Front:
     # -- answering --------------------------------------------------------------------------------
 
     def _list_models(self, exchange: HttpExchange, path: str) -> None:
-        entries = self.service.models.entries()
+        try:  # once more: the answer before it on this connection may have taken long
+            identity = self.service.identify(exchange.head.fields)
+        except Refusal as unknown:
+            self.refuse(exchange, unknown, keep=True)
+            return
+        entries = self.service.models.entries(identity.models)
         anthropic = _asks_anthropic(exchange.head)
         if path == MODELS:
             self._tell(exchange, 200, JSON_LINES, wire_models.listing(entries, anthropic=anthropic))

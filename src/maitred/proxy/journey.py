@@ -17,6 +17,7 @@ from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Ticket, Usage
 from maitred.door.house import House
+from maitred.door.identify import Identify
 from maitred.door.inflate import packed
 from maitred.door.read import APIS, read
 from maitred.proxy.answer import UpstreamFailed, refusal_of
@@ -35,6 +36,7 @@ class Service(Struct, frozen=True):
     dispatch: Dispatch
     inflate: Callable[[bytes], Awaitable[bytes]]
     rules: Rules
+    identify: Identify
     journeys: set[asyncio.Task[None]]
 
 
@@ -51,7 +53,8 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     try:
         if packed(exchange.head):
             exchange.body = await service.inflate(exchange.body)
-        order = read(exchange.head, exchange.body, request_id, service.models, service.rules)
+        identity = service.identify(exchange.head.fields)
+        order = read(exchange.head, exchange.body, request_id, service.models, service.rules, identity)
         model = order.request.model
         ticket = house.accept(order.request, order.identity)
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from maitred.core.events import Ended, Event, LegFailed
 from maitred.core.gateway import Gateway
+from maitred.core.saturation import CAP_START
 from maitred.core.words import Leg, PoolSettings, Ticket
 
 
@@ -47,7 +48,7 @@ class Watch:
         self._again.pop(leg.ticket.request.id, None)
         self._legs[leg.number] = leg
         self._held[name] = self._held.get(name, 0) + 1
-        cap = self._settings(leg.endpoint.pool).cap
+        cap = self._settings(leg.endpoint.pool).cap or leg.endpoint.cap or CAP_START
         if self._held[name] > cap:
             self._wrong = f"{name} runs {self._held[name]} requests, its cap is {cap}"
 

@@ -1,0 +1,78 @@
+"""Making, listing and revoking keys, and upgrading the store: for the commands, on the store itself.
+
+A running gateway sees what is done here when it next reads its keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from msgspec import structs
+
+from maitred.app.identity import open_store
+from maitred.config.auth import Auth, Store
+from maitred.config.secret import checked
+from maitred.config.tree import Config
+from maitred.control.keys import digest, mint
+from maitred.store.rows import KeyRow
+from maitred.store.store import Store as Database
+
+T = TypeVar("T")
+
+
+class NoKeys(Exception):  # noqa: N818 - names what is the case
+    """The configuration keeps no keys; its text says what to write."""
+
+
+def add(config: Config, key: KeyRow, imported: str | None = None) -> tuple[str, str]:
+    """Keep a key like this one, whose id, digest and time are filled in; its id, and the key itself.
+
+    `imported` is a key that is in use elsewhere. Raises NoKeys, StoreError; ValueError for a bad key.
+    """
+    auth = config.auth
+    if not isinstance(auth, Auth) or not auth.keys or auth.pepper is None:
+        raise NoKeys("no keys are kept; write auth: {keys: store, pepper: {env: MAITRED_AUTH_PEPPER}}")
+    id_, token = mint()
+    if imported is not None:
+        token = checked(imported, "standard input")
+    pepper = auth.pepper.reveal(os.environ).encode()
+    row = structs.replace(key, id=id_, digest=digest(pepper, token.encode()), created_ms=now_ms())
+    _with_store(config.store, lambda store: store.add_key(row))
+    return id_, token
+
+
+def listed(config: Config) -> list[KeyRow]:
+    """All keys, the oldest first. Raises StoreError."""
+    return _with_store(config.store, Database.keys)
+
+
+def revoke(config: Config, id_: str) -> bool:
+    """Take a key back; False where none of this id is in force. Raises StoreError."""
+    return _with_store(config.store, lambda store: store.revoke_key(id_, now_ms()))
+
+
+def upgrade(config: Config) -> str:
+    """Bring the store's tables to this program's version, which is returned. Raises StoreError."""
+    return _with_store(config.store, Database.upgrade, prepared=False)
+
+
+def now_ms() -> int:
+    """The time, UTC, in ms since 1970."""
+    return int(time.time() * 1000)
+
+
+def _with_store(settings: Store, work: Callable[[Database], Awaitable[T]], *, prepared: bool = True) -> T:
+    async def main() -> T:
+        store = open_store(settings)
+        try:
+            if prepared:
+                await store.prepare()
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(main())

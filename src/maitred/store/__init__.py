@@ -1,0 +1,1 @@
+"""The database of what must survive a restart: keys and accounts."""

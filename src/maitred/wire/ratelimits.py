@@ -1,0 +1,72 @@
+"""What is left of a client's limits, as the header lines that its own library reads.
+
+OpenAI's clients read durations (`6m0s`), Anthropic's instants (`2026-11-30T12:00:00Z`). Only limits that are
+set are told of.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from maitred.core.buckets import Level
+from maitred.core.limits import Levels
+from maitred.core.words import Api
+
+
+def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
+    """The header lines, each with its end. `unix_s` is the wall time."""
+    return _anthropic(levels, unix_s) if api.anthropic else _openai(levels)
+
+
+def duration(seconds: float) -> bytes:
+    """A duration as OpenAI writes it, rounded up: `120ms`, `1s`, `6m0s`, `1h0m0s`."""
+    if seconds < 1.0:
+        return b"%dms" % math.ceil(seconds * 1000)
+    minutes, whole = divmod(math.ceil(seconds), 60)
+    if not minutes:
+        return b"%ds" % whole
+    hours, minutes = divmod(minutes, 60)
+    return b"%dh%dm%ds" % (hours, minutes, whole) if hours else b"%dm%ds" % (minutes, whole)
+
+
+def _openai(levels: Levels) -> bytes:
+    """Its headers know one kind of tokens: that of which least is left."""
+    kinds = (levels.tokens, levels.prompt_tokens, levels.output_tokens)
+    tokens = min((kind for kind in kinds if kind), key=lambda kind: kind.remaining, default=None)
+    return _openai_lines(b"requests", levels.requests) + _openai_lines(b"tokens", tokens)
+
+
+def _openai_lines(what: bytes, level: Level | None) -> bytes:
+    if level is None:
+        return b""
+    return (b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n") % (
+        what,
+        level.limit,
+        what,
+        level.remaining,
+        what,
+        duration(level.reset_s),
+    )
+
+
+def _anthropic(levels: Levels, unix_s: float) -> bytes:
+    return b"".join(
+        [
+            _anthropic_lines(b"requests", levels.requests, unix_s),
+            _anthropic_lines(b"tokens", levels.tokens, unix_s),
+            _anthropic_lines(b"input-tokens", levels.prompt_tokens, unix_s),
+            _anthropic_lines(b"output-tokens", levels.output_tokens, unix_s),
+        ]
+    )
+
+
+def _anthropic_lines(what: bytes, level: Level | None, unix_s: float) -> bytes:
+    if level is None:
+        return b""
+    full = datetime.fromtimestamp(math.ceil(unix_s + level.reset_s), UTC)
+    return (
+        b"anthropic-ratelimit-%b-limit: %d\r\n"
+        b"anthropic-ratelimit-%b-remaining: %d\r\n"
+        b"anthropic-ratelimit-%b-reset: %b\r\n"
+    ) % (what, level.limit, what, level.remaining, what, full.strftime("%Y-%m-%dT%H:%M:%SZ").encode())

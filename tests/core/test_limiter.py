@@ -1,0 +1,355 @@
+"""Limits: check all, then take; settled by what was used; each refusal says which limit and how long."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maitred.core import limiter
+from maitred.core.holders import Hold
+from maitred.core.limiter import Limiter
+from maitred.core.limits import FREE, UNLIMITED, Accounts, Charge, Charges, Limits, Periods, Price, Spent
+from maitred.core.outcome import Outcome, Refusal
+
+NAME = "tenant team-a"
+DAY = Periods(day=100, month=10, day_ends_at=1000.0, month_ends_at=87_400.0)
+PRICE = Price(prompt=150_000, cached=15_000, output=600_000)
+"""0.15, 0.015 and 0.60 USD for a million."""
+
+
+def take(
+    book: Limiter,
+    limits: Limits,
+    prompt: int = 0,
+    output: int = 0,
+    now: float = 0.0,
+    price: Price = FREE,
+    name: str = NAME,
+) -> Hold:
+    hold = book.take([(name, limits)], prompt, output, price, now)
+    assert hold is not None
+    return hold
+
+
+def refused(
+    book: Limiter,
+    limits: Limits,
+    prompt: int = 0,
+    output: int = 0,
+    now: float = 0.0,
+    price: Price = FREE,
+) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        book.take([(NAME, limits)], prompt, output, price, now)
+    return caught.value
+
+
+def left(book: Limiter, limits: Limits, now: float = 0.0) -> list[int | None]:
+    levels = book.levels([(NAME, limits)], now)
+    assert levels is not None
+    each = (levels.requests, levels.tokens, levels.prompt_tokens, levels.output_tokens)
+    return [None if level is None else level.remaining for level in each]
+
+
+def test_nobody_limited_holds_nothing() -> None:
+    book = Limiter()
+    assert book.take([(NAME, UNLIMITED), ("model m", UNLIMITED)], 10, 10, FREE, 0.0) is None
+    assert book.levels([(NAME, UNLIMITED)], 0.0) is None
+    assert not book.spent
+
+
+def test_a_burst_of_a_minute_s_requests_and_then_their_rate() -> None:
+    book, limits = Limiter(), Limits(requests_per_min=3)
+    for _ in range(3):
+        take(book, limits)
+    refusal = refused(book, limits)
+    assert (refusal.outcome, refusal.retry_after_s, refusal.wait_s) == (Outcome.RATE_LIMITED, 20.0, 20.0)
+    assert refusal.message == "this tenant has 0 left of 3 requests a minute"
+    refused(book, limits, now=19.9)
+    take(book, limits, now=20.0)
+
+
+def test_the_wait_is_exact_at_any_instant() -> None:
+    book, limits, now = Limiter(), Limits(requests_per_min=1), 86_400.1
+    take(book, limits, now=now)
+    refusal = refused(book, limits, now=now)
+    assert (refusal.retry_after_s, refusal.retryable) == (60.0, True)
+    take(book, limits, now=now + 60.0)
+
+
+def test_tokens_of_three_kinds() -> None:
+    limits = Limits(tokens_per_min=100, prompt_tokens_per_min=80, output_tokens_per_min=40)
+    for prompt, output, kind in [(70, 31, "tokens"), (81, 0, "prompt tokens"), (0, 41, "output tokens")]:
+        refusal = refused(Limiter(), limits, prompt, output)
+        assert refusal.outcome is Outcome.RATE_LIMITED
+        assert f" {kind} a minute" in refusal.message
+    book = Limiter()
+    take(book, limits, 60, 40)
+    assert left(book, limits) == [None, 0, 20, 0]
+
+
+def test_a_refusal_names_the_estimate() -> None:  # case B96
+    limits = Limits(tokens_per_min=50_000)
+    refusal = refused(Limiter(), limits, 629_000, 1_000)
+    assert refusal.message == (
+        "this tenant has 50000 left of 50000 tokens a minute; "
+        "the request is estimated at 629000 prompt and 1000 output tokens"
+    )
+    assert not refusal.retryable  # it will never fit, however long its client waits
+
+
+def test_a_debt_stops_only_what_takes_of_it() -> None:
+    book, limits = Limiter(), Limits(output_tokens_per_min=10, prompt_tokens_per_min=100)
+    book.settle(take(book, limits, 5, 5), 5, 0, 500, exact=True, now=0.0)
+    refused(book, limits, 5, 1)
+    take(book, limits, 5, 0)
+
+
+def test_requests_at_once() -> None:
+    book, limits = Limiter(), Limits(concurrent=2)
+    take(book, limits)
+    hold = take(book, limits)
+    refusal = refused(book, limits)
+    assert (refusal.outcome, refusal.wait_s) == (Outcome.CONCURRENCY_LIMITED, 1.0)
+    assert refusal.message == "this tenant has 2 of 2 requests running or waiting"
+    book.settle(hold, 0, 0, 0, exact=True, now=0.0)
+    take(book, limits)
+
+
+def test_a_refused_request_costs_nothing() -> None:  # case B23
+    book, limits = Limiter(), Limits(requests_per_min=2, tokens_per_min=100, concurrent=1)
+    running = take(book, limits, 10)
+    assert refused(book, limits, 10).outcome is Outcome.CONCURRENCY_LIMITED
+    book.settle(running, 10, 0, 0, exact=True, now=0.0)
+    assert left(book, limits)[:2] == [1, 90]
+    take(book, limits, 10)
+
+
+def test_a_holder_that_could_takes_nothing_when_another_cannot() -> None:  # case B23
+    book, roomy = Limiter(), Limits(requests_per_min=5, tokens_per_day=1000)
+    holders = [(NAME, roomy), ("key k", Limits(requests_per_min=1)), ("model m", UNLIMITED)]
+    assert book.take(holders, 10, 0, FREE, 0.0)
+    with pytest.raises(Refusal, match="this key has 0 left of 1 requests a minute"):
+        book.take(holders, 10, 0, FREE, 0.0)
+    assert left(book, roomy)[0] == 4
+    levels = book.levels(holders, 0.0)
+    assert levels is not None
+    assert levels.requests is not None
+    assert (levels.requests.limit, levels.requests.remaining) == (1, 0)
+
+
+def test_what_lasts_longest_is_named() -> None:
+    book, limits = Limiter(), Limits(requests_per_min=2, tokens_per_min=60, concurrent=2, tokens_per_day=80)
+    hold = take(book, limits, 20)
+    assert refused(book, limits, 59).retry_after_s == 19.0
+    take(book, limits, 20)
+    assert refused(book, limits, 20).retry_after_s == 30.0
+    assert refused(book, limits, 60).outcome is Outcome.QUOTA_SPENT
+    book.settle(hold, 20, 0, 0, exact=True, now=0.0)
+
+
+def test_settling_replaces_the_estimate() -> None:
+    book, limits = Limiter(), Limits(tokens_per_min=100, tokens_per_day=1000)
+    hold = take(book, limits, 10, 90)
+    assert left(book, limits)[1] == 0
+    book.settle(hold, 12, 0, 8, exact=True, now=0.0)
+    assert left(book, limits)[1] == 80
+    book.settle(take(book, limits, 10, 10), 10, 0, 170, exact=True, now=0.0)
+    assert refused(book, limits, 1).retry_after_s == pytest.approx(101 * 0.6)
+    assert book.spent[NAME].tokens_per_day == 200
+
+
+def test_who_leaves_pays_what_was_generated_and_the_prompt() -> None:  # case B86
+    book, limits = Limiter(), Limits(tokens_per_day=5000)
+    book.settle(take(book, limits, 100, 4000), 0, 0, 16, exact=False, now=0.0)
+    assert book.spent[NAME].tokens_per_day == 116
+    take(book, limits, 100, 4000)
+
+
+def test_leaving_again_and_again_spends_the_budget() -> None:  # case B86
+    book, limits = Limiter(), Limits(tokens_per_day=5000)
+    for _ in range(19):
+        book.settle(take(book, limits, 100, 200), 0, 0, 150, exact=False, now=0.0)
+    assert refused(book, limits, 100, 200).outcome is Outcome.QUOTA_SPENT
+    assert book.spent[NAME].tokens_per_day == 19 * 250
+
+
+def test_what_never_ran_is_given_back_whole() -> None:
+    book, limits = Limiter(), Limits(2, 100, 100, 100, 1, 1000, 1000, 1000, 1000)
+    hold = take(book, limits, 10, 20, price=PRICE)
+    book.give_back(hold, 0.0)
+    book.give_back(hold, 0.0)
+    book.settle(hold, 10, 0, 20, exact=True, now=0.0)
+    assert left(book, limits) == [2, 100, 100, 100]
+    assert book.spent[NAME] == Spent()
+    assert book.charged() == []
+    take(book, limits, 100, price=PRICE)
+
+
+def test_budgets_of_money() -> None:
+    book, limits = Limiter(), Limits(money_per_day=2_000_000, money_per_month=3_000_000)
+    refusal = refused(book, limits, 14_000_000, 0, price=PRICE)
+    assert refusal.message == (
+        "this tenant has 2.00 USD left of 2.00 USD a day; "
+        "the request is estimated at 14000000 prompt and 0 output tokens, 2.10 USD"
+    )
+    hold = take(book, limits, 1_000_000, 1_000_000, price=PRICE)
+    book.settle(hold, 1_000_000, 500_000, 1_000_001, exact=True, now=0.0)
+    assert book.spent[NAME].money_per_day == 75_000 + 7_500 + 600_001
+
+
+def test_a_budget_counts_what_still_runs() -> None:
+    book, limits = Limiter(), Limits(tokens_per_month=100)
+    hold = take(book, limits, 30, 30)
+    assert refused(book, limits, 30, 30).outcome is Outcome.QUOTA_SPENT
+    book.settle(hold, 30, 0, 0, exact=True, now=0.0)
+    take(book, limits, 30, 30)
+
+
+def test_a_spent_budget_refuses_what_costs_nothing() -> None:
+    book, limits = Limiter(), Limits(tokens_per_day=10)
+    book.settle(take(book, limits, 10), 10, 0, 0, exact=True, now=0.0)
+    refused(book, limits)
+
+
+def test_a_day_and_a_month_end_by_themselves() -> None:
+    book, limits = Limiter(), Limits(tokens_per_day=100, tokens_per_month=300)
+    book.follow(DAY)
+    for now in (0.0, 1000.0):
+        book.settle(take(book, limits, 100, now=now), 100, 0, 0, exact=True, now=now)
+        refused(book, limits, 1, now=now)
+    assert book.spent[NAME] == Spent(tokens_per_day=100, tokens_per_month=200)
+    book.settle(take(book, limits, 100, now=87_400.0), 100, 0, 0, exact=True, now=87_400.0)
+    assert book.spent[NAME] == Spent(tokens_per_day=100, tokens_per_month=100)
+
+
+def test_who_tells_the_day_late_changes_nothing() -> None:
+    book, limits = Limiter(), Limits(tokens_per_day=100)
+    book.follow(DAY)
+    book.settle(take(book, limits, 60, now=1000.5), 60, 0, 0, exact=True, now=1000.5)
+    book.follow(Periods(101, 10, 87_400.0, 87_400.0))
+    book.follow(DAY)  # nor does a clock that was put back
+    assert book.spent[NAME].tokens_per_day == 60
+    book.follow(Periods(102, 11, 200_000.0, 300_000.0))
+    assert book.spent[NAME] == Spent()
+
+
+def test_charges_are_told_once_and_by_day() -> None:
+    book, limits = Limiter(), Limits(tokens_per_day=1000)
+    book.follow(DAY)
+    for now in (0.0, 1.0, 1001.0):
+        book.settle(take(book, limits, 10, now=now, price=PRICE), 10, 0, 5, exact=True, now=now)
+    assert book.charged() == [
+        Charges(100, 10, {NAME: Charge(30, 10)}),
+        Charges(101, 10, {NAME: Charge(15, 5)}),
+    ]
+    assert book.charged() == []
+
+
+def test_what_was_spent_elsewhere_counts_in_its_period() -> None:
+    book, limits = Limiter(), Limits(tokens_per_day=100, tokens_per_month=1000)
+    book.follow(DAY)
+    more = {NAME: Spent(10, 20, 30, 40)}
+    book.add(Accounts(100, 10, more), 0.0)
+    book.add(Accounts(99, 10, more), 0.0)
+    book.add(Accounts(69, 9, more), 0.0)
+    assert book.spent[NAME] == Spent(10, 40, 30, 80)
+    refused(book, limits, 91)
+    assert book.charged() == []
+
+
+def test_new_limits_hold_at_once_and_a_bucket_keeps_its_level() -> None:
+    book = Limiter()
+    hold = take(book, Limits(tokens_per_min=100, concurrent=5), 60)
+    lower = Limits(tokens_per_min=50, requests_per_min=10, concurrent=1)
+    assert refused(book, lower, 1).outcome is Outcome.CONCURRENCY_LIMITED
+    assert left(book, lower) == [10, 40, None, None]
+    book.settle(hold, 50, 0, 0, exact=True, now=0.0)
+    assert left(book, lower) == [10, 50, None, None]
+
+
+def test_holders_that_are_idle_and_full_are_forgotten() -> None:
+    book, limits = Limiter(), Limits(requests_per_min=60, concurrent=9)
+    running = take(book, limits, name="tenant busy")
+    for number in range(10_000):
+        hold = take(book, limits, now=float(number), name=f"tenant {number}")
+        book.settle(hold, 0, 0, 0, exact=True, now=float(number))
+    assert len(book.spent) <= limiter.IDLE_MAX + 1
+    assert "tenant busy" in book.spent
+    book.settle(running, 0, 0, 0, exact=True, now=0.0)
+
+
+def test_a_crowd_shares_one_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter, "HOLDERS_MAX", 10)
+    book, limits = Limiter(), Limits(requests_per_min=5, tokens_per_day=100)
+    for number in range(10):
+        book.settle(take(book, limits, 1, name=f"tenant {number}"), 1, 0, 0, exact=True, now=0.0)
+    for number in range(5):
+        take(book, limits, 1, name=f"tenant late-{number}")
+    with pytest.raises(Refusal):
+        take(book, limits, 1, name="tenant later still")
+    take(book, limits, 1, name="tenant 3")
+    assert len(book.spent) == 11
+
+
+Steps = list[tuple[str, int, int, int, float]]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "take", "settle", "give_back", "limits"]),
+        st.integers(0, 3),
+        st.integers(0, 60),
+        st.integers(0, 60),
+        st.floats(0.0, 20.0),
+    ),
+    max_size=60,
+)
+CHOICE = [
+    Limits(6, 200, 150, 150, 3, 900, 2000, 900_000, 2_000_000),
+    Limits(concurrent=2, tokens_per_day=500),
+    Limits(requests_per_min=9, output_tokens_per_min=100, money_per_day=10**9),
+]
+
+
+@given(STEPS)
+def test_whatever_happens_counters_return_to_zero_and_the_ledger_is_the_usage(steps: Steps) -> None:  # B86
+    book, now, day_used, holds = Limiter(), 0.0, dict[str, list[int]](), list[tuple[Hold, str]]()
+    bounds = {f"tenant {number}": CHOICE[number % 3] for number in range(4)}
+
+    def end(index: int, verb: str, prompt: int, output: int) -> None:
+        hold, name = holds.pop(index)
+        if verb == "give_back":
+            book.give_back(hold, now)
+            return
+        for _ in range(2):
+            book.settle(hold, prompt, prompt // 2, output, exact=True, now=now)
+        used = day_used.setdefault(name, [0, 0])
+        used[0] += prompt + output
+        used[1] += PRICE.of(prompt, prompt // 2, output)
+
+    for verb, number, prompt, output, pause_s in steps:
+        now += pause_s
+        name = f"tenant {number}"
+        if verb == "limits":
+            bounds[name] = CHOICE[prompt % 3]
+        elif verb == "take":
+            try:
+                hold = book.take([(name, bounds[name])], prompt, output, PRICE, now)
+            except Refusal:
+                continue
+            assert hold is not None
+            holds.append((hold, name))
+            assert hold.holders[0].running <= (bounds[name].concurrent or 1000)
+        elif holds:
+            end(number % len(holds), verb, prompt, output)
+    while holds:
+        end(0, "settle", 1, 1)
+    for name in book.spent:
+        holder = book.take([(name, Limits(concurrent=9))], 0, 0, FREE, now + 1e6)
+        assert holder is not None
+        (state,) = holder.holders
+        assert (state.running, state.reserved_tokens, state.reserved_money) == (1, 0, 0)
+        spent = [state.spent.tokens_per_day, state.spent.money_per_day]
+        assert spent == day_used.get(name, [0, 0])
+    charges = {name: [c.tokens, c.money] for each in book.charged() for name, c in each.by_holder.items()}
+    assert charges == day_used

@@ -1,0 +1,261 @@
+"""The store on both databases: what is kept comes back, and what goes wrong is one error with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sqlite3
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import pytest
+import uvloop
+from sqlalchemy import create_engine, inspect
+from sqlalchemy.engine import Inspector
+
+from maitred.core.limits import Limits
+from maitred.store import schema, tables
+from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
+from maitred.store.store import Store
+from tests.store.postgres import Postgres, postgres
+
+P = ParamSpec("P")
+KEY = KeyRow("a1", b"x" * 32, "support", 1)
+FULL = KeyRow(
+    id="b2",
+    digest=bytes(range(32)),
+    tenant="nächtlich",
+    created_ms=2**40,
+    models=("m", "n"),
+    bands=("chat",),
+    may_set=("band", "slo"),
+    limits=Limits(requests_per_min=5, money_per_month=2 * 10**15),
+    expires_ms=2**41,
+    note="a note",
+)
+ACCOUNT = Account("tenant:a", "2026-11-30", "2026-11", 1, 2**40, 3, 4)
+
+
+def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a coroutine test on the loop that gateways run on."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        uvloop.run(test(*args, **kwargs))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/maitred.db"
+    server: Postgres = request.getfixturevalue("server")
+    return server.make(f"of-{tmp_path.name}")
+
+
+class Opened:
+    """A store, upgraded, for the time of a test."""
+
+    def __init__(self, url: str) -> None:
+        self._store = Store.open(url)
+
+    async def __aenter__(self) -> Store:
+        await self._store.upgrade()
+        await self._store.prepare()
+        return self._store
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._store.close()
+
+
+@on_loop
+async def test_keys_come_back_as_they_were_given(url: str) -> None:
+    async with Opened(url) as store:
+        await store.add_key(FULL)
+        await store.add_key(KEY)
+        assert await store.keys() == [KEY, FULL]
+    async with Opened(url) as store:
+        assert await store.keys() == [KEY, FULL]
+        assert "x" * 8 not in repr(KEY)
+
+
+@on_loop
+async def test_a_key_is_kept_once(url: str) -> None:
+    async with Opened(url) as store:
+        await store.add_key(KEY)
+        for same in (KEY, KeyRow("other", KEY.digest, "t", 2), KeyRow(KEY.id, b"y" * 32, "t", 2)):
+            with pytest.raises(StoreError, match="this key is there already"):
+                await store.add_key(same)
+        assert await store.keys() == [KEY]
+
+
+@on_loop
+async def test_a_key_is_revoked_once_and_the_mark_tells(url: str) -> None:
+    async with Opened(url) as store:
+        marks = [await store.mark()]
+        await store.add_key(KEY)
+        marks.append(await store.mark())
+        assert await store.revoke_key("a1", 7)
+        marks.append(await store.mark())
+        assert not await store.revoke_key("a1", 8)
+        assert not await store.revoke_key("nobody", 8)
+        assert await store.mark() == marks[-1]
+        assert len(set(marks)) == 3
+        assert [key.revoked_ms for key in await store.keys()] == [7]
+
+
+@on_loop
+async def test_many_keys_are_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maitred.store.store.ROWS_AT_ONCE", 10)
+    keys = [KeyRow(f"{n:04}", n.to_bytes(32, "big"), "t", 1) for n in range(25)]
+    async with Opened(url) as store:
+        for key in keys:
+            await store.add_key(key)
+        assert await store.keys() == keys
+
+
+@on_loop
+async def test_accounts_take_the_place_of_what_was_known(url: str) -> None:
+    newer = Account("tenant:a", "2026-12-01", "2026-12", 5, 6, 7, 8)
+    other = Account("key:b", "2026-12-01", "2026-12")
+    async with Opened(url) as store:
+        await store.save_accounts([])
+        await store.save_accounts([ACCOUNT])
+        assert await store.accounts() == [ACCOUNT]
+        await store.save_accounts([newer, other])
+        assert sorted(await store.accounts(), key=lambda account: account.holder) == [other, newer]
+
+
+@on_loop
+async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: str) -> None:
+    stores = [Store.open(url) for _ in range(3)]
+    versions = await asyncio.gather(*(store.upgrade() for store in stores))
+    assert versions == [schema.newest()] * 3
+    await stores[0].add_key(KEY)
+    await stores[1].upgrade()
+    assert await stores[2].keys() == [KEY]
+    for store in stores:
+        await store.close()
+
+
+@on_loop
+async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
+    def columns(inspector: Inspector) -> dict[str, list[tuple[str, str, bool]]]:
+        return {
+            table: [(c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)]
+            for table in tables.metadata.tables
+        }
+
+    async with Opened(url) as store, store._engine.connect() as connection:
+        made = await connection.run_sync(lambda plain: columns(inspect(plain)))
+    name = store._engine.url.drivername.replace("+aiosqlite", "")
+    written = create_engine("sqlite://") if name == "sqlite" else create_engine(store._waiting.url)
+    with written.begin() as plain:
+        tables.metadata.drop_all(plain)
+        tables.metadata.create_all(plain)
+        assert columns(inspect(plain)) == made
+    written.dispose()
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_an_older_postgresql_is_not_upgraded_behind_anybodys_back(server: Postgres) -> None:
+    store = Store.open(server.make("old"))
+    with pytest.raises(SchemaError, match="run maitred db upgrade"):
+        await store.prepare()
+    await store.upgrade()
+    await store.prepare()
+    await store.close()
+
+
+@on_loop
+async def test_tables_of_a_later_program_are_left_alone(url: str) -> None:
+    async with Opened(url) as store:
+        async with store._engine.begin() as connection:
+            await connection.exec_driver_sql("UPDATE maitred_version SET version_num = '9999'")
+        for doing in (store.prepare, store.upgrade):
+            with pytest.raises(SchemaError, match="of a later maitred"):
+                await doing()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "maitred.db",
+        "mysql://u:canary-pw@h/d",
+        "sqlite://",
+        "postgresql://h",
+        "postgresql://h:port:canary-pw/d",
+    ],
+)
+def test_a_url_that_is_none_is_told_without_repeating_it(url: str) -> None:
+    with pytest.raises(StoreError, match="write sqlite:///PATH or postgresql://") as caught:
+        Store.open(url)
+    assert "canary" not in str(caught.value)
+
+
+@on_loop
+async def test_a_database_that_is_away_is_told_with_the_reason(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/nowhere/m.db")
+    with pytest.raises(StoreError, match=r"nowhere/m\.db: unable to open database file"):
+        await store.prepare()
+    await store.close()
+    store = Store.open("postgresql://me:canary-pw@127.0.0.1:1/m")
+    for doing in (store.prepare, store.keys, store.accounts, store.mark, lambda: store.add_key(KEY)):
+        with pytest.raises(StoreError, match=r"^postgresql at 127.0.0.1: .*refused") as caught:
+            await doing()
+        assert "canary" not in str(caught.value)
+    await store.close()
+
+
+@on_loop
+async def test_a_file_that_somebody_holds_is_waited_for_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maitred.store.store.STATEMENT_S", 0.05)
+    async with Opened(f"sqlite:///{tmp_path}/m.db") as store:
+        await store.add_key(KEY)
+        holder = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        assert await store.keys() == [KEY]  # who reads need not wait
+        with pytest.raises(StoreError, match="database is locked"):
+            await store.revoke_key(KEY.id, 1)
+        holder.close()
+        assert await store.revoke_key(KEY.id, 1)
+
+
+@on_loop
+async def test_what_takes_too_long_is_given_up(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maitred.store.store.STATEMENT_S", 0.05)
+    async with Opened(server.make("slow")) as store:
+        async with store._engine.begin() as holder:
+            await holder.exec_driver_sql("LOCK TABLE keys")
+            with pytest.raises(StoreError, match="due to statement timeout"):
+                await store.mark()
+        assert await store.keys() == []
+        with pytest.raises(StoreError, match=r"no answer in 0\.01 s"):
+            async with store._call(0.01):
+                await asyncio.Event().wait()
+
+
+@on_loop
+async def test_a_connection_that_died_is_replaced(server: Postgres) -> None:
+    async with Opened(server.make("dying")) as store:
+        await store.add_key(KEY)
+        server.kill()
+        with pytest.raises(StoreError):
+            await store.keys()
+        server.start()
+        assert await store.keys() == [KEY]
