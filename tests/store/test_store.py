@@ -124,15 +124,12 @@ async def test_many_keys_are_read_in_parts(url: str, monkeypatch: pytest.MonkeyP
 
 
 @on_loop
-async def test_accounts_take_the_place_of_what_was_known(url: str) -> None:
-    newer = Account("tenant:a", "2026-12-01", "2026-12", 5, 6, 7, 8)
-    other = Account("key:b", "2026-12-01", "2026-12")
-    async with Opened(url) as store:
-        await store.save_accounts([])
-        await store.save_accounts([ACCOUNT])
-        assert await store.accounts() == [ACCOUNT]
-        await store.save_accounts([newer, other])
-        assert sorted(await store.accounts(), key=lambda account: account.holder) == [other, newer]
+async def test_charges_add_up_whoever_writes_them_at_once(url: str) -> None:
+    async with Opened(url) as store, Opened(url) as other:
+        both = (store, other)
+        await asyncio.gather(*(writer.charge([ACCOUNT]) for writer in both for _ in range(5)))
+        (row,) = await store.accounts(ACCOUNT.month)
+        assert row == Account("tenant:a", "2026-11-30", "2026-11", 10, 10 * 2**40, 30, 40)
 
 
 @on_loop
@@ -213,7 +210,13 @@ async def test_a_database_that_is_away_is_told_with_the_reason(tmp_path: Path) -
         await store.prepare()
     await store.close()
     store = Store.open("postgresql://me:canary-pw@127.0.0.1:1/m")
-    for doing in (store.prepare, store.keys, store.accounts, store.mark, lambda: store.add_key(KEY)):
+    for doing in (
+        store.prepare,
+        store.keys,
+        store.mark,
+        lambda: store.add_key(KEY),
+        lambda: store.accounts("2026-11"),
+    ):
         with pytest.raises(StoreError, match=r"^postgresql at 127.0.0.1: .*refused") as caught:
             await doing()
         assert "canary" not in str(caught.value)
