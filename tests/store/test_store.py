@@ -124,6 +124,15 @@ async def test_many_keys_are_read_in_parts(url: str, monkeypatch: pytest.MonkeyP
 
 
 @on_loop
+async def test_charges_add_up_whoever_writes_them_at_once(url: str) -> None:
+    async with Opened(url) as store, Opened(url) as other:
+        both = (store, other)
+        await asyncio.gather(*(writer.charge([ACCOUNT]) for writer in both for _ in range(5)))
+        (row,) = await store.accounts(ACCOUNT.month)
+        assert row == Account("tenant:a", "2026-11-30", "2026-11", 10, 10 * 2**40, 30, 40)
+
+
+@on_loop
 async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: str) -> None:
     stores = [Store.open(url) for _ in range(3)]
     versions = await asyncio.gather(*(store.upgrade() for store in stores))
@@ -205,8 +214,8 @@ async def test_a_database_that_is_away_is_told_with_the_reason(tmp_path: Path) -
         store.prepare,
         store.keys,
         store.mark,
-        lambda: store.accounts("2026-11"),
         lambda: store.add_key(KEY),
+        lambda: store.accounts("2026-11"),
     ):
         with pytest.raises(StoreError, match=r"^postgresql at 127.0.0.1: .*refused") as caught:
             await doing()
