@@ -243,8 +243,13 @@ async def test_a_database_that_is_away_is_told_with_the_reason(tmp_path: Path) -
         await store.prepare()
     await store.close()
     store = Store.open("postgresql://me:canary-pw@127.0.0.1:1/m")
-    accounts = functools.partial(store.accounts, "2026-11")
-    for doing in (store.prepare, store.keys, accounts, store.mark, lambda: store.add_key(KEY)):
+    for doing in (
+        store.prepare,
+        store.keys,
+        store.mark,
+        lambda: store.accounts("2026-11"),
+        lambda: store.add_key(KEY),
+    ):
         with pytest.raises(StoreError, match=r"^postgresql at 127.0.0.1: .*refused") as caught:
             await doing()
         assert "canary" not in str(caught.value)

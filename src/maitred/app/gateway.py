@@ -28,7 +28,7 @@ from maitred.core.events import Hub, LegFailed
 from maitred.core.gateway import Gateway
 from maitred.core.journal import RecordingGateway
 from maitred.core.outcome import Outcome
-from maitred.core.words import Abilities, Reset
+from maitred.core.words import Abilities, Reset, Settings
 from maitred.door.house import House
 from maitred.door.inflate import Inflater
 from maitred.net.client import Patience
@@ -97,6 +97,7 @@ class GatewayApp:
         self.hub.subscribe({LegFailed: self._leg_failed})
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
+        self._label(core.settings)
         self.house = House(core, clock, self.hub)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
@@ -164,6 +165,7 @@ class GatewayApp:
         self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
         self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
+        self._label(settings)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
         self.config = config
         return needs_restart
@@ -240,6 +242,9 @@ class GatewayApp:
         if self.journal is None:
             return Gateway(settings, abilities, Random(seed), self.hub)
         return RecordingGateway(settings, abilities, seed, self.hub, self.journal.write)
+
+    def _label(self, settings: Settings) -> None:
+        self.metrics.label(settings.tenants, (band.name for band in settings.bands))
 
     def _late(self, late_s: float) -> None:
         self.metrics.loop_lag(late_s)

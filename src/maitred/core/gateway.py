@@ -246,6 +246,22 @@ class Gateway:
         """How many tickets wait in each pool."""
         return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
 
+    def band_of(self, request: Request, identity: Identity) -> BandSettings:
+        """The band that was asked for, if it may be had; else the first that may."""
+        settings, asked = self.settings, request.band
+        bands = settings.bands
+        if len(bands) == 1:
+            return bands[0]
+        allowed = identity.bands or settings.tenants.get(identity.tenant, settings.tenant).bands
+        if asked and (not allowed or asked in allowed):
+            for band in bands:
+                if band.name == asked:
+                    return band
+        for band in bands:
+            if not allowed or band.name == allowed[0]:
+                return band
+        return bands[-1]
+
     # -- letting in -------------------------------------------------------------------------------
 
     def _pool(self, name: str) -> Pool:
@@ -261,9 +277,7 @@ class Gateway:
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         settings = self.settings
         tenant = settings.tenants.get(identity.tenant, settings.tenant)
-        band = settings.bands[0]
-        if len(settings.bands) > 1:
-            band = self._band(request.band, identity.bands or tenant.bands)
+        band = self.band_of(request, identity)
         ticket = pool.ticket(request, identity, band, now)
         ticket.rank = settings.bands.index(band)
         ticket.weight = tenant.weight
@@ -271,18 +285,6 @@ class Gateway:
         if ttft_s is not None and (band is settings.bands[0] or band.deadline_s is None):
             pool.hold_to(ticket, ttft_s, self._world.endpoints(pool.name))
         return ticket
-
-    def _band(self, asked: str, allowed: tuple[str, ...]) -> BandSettings:
-        """The band that was asked for, if it may be had; else the first that may."""
-        bands = self.settings.bands
-        if asked and (not allowed or asked in allowed):
-            for band in bands:
-                if band.name == asked:
-                    return band
-        for band in bands:
-            if not allowed or band.name == allowed[0]:
-                return band
-        return bands[-1]
 
     def _take(self, ticket: Ticket, pool: Pool, now: float) -> Hold | None:
         """Count the request against what its tenant, its key and the model may have. Raises Refusal."""
