@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/overload.py
 
 The mix of examples/three-bands at rising rates, before the same two simulated engines: as the example has
-them, and behind a gateway that lets everything through. Prints a table, and writes docs/images/overload-*.svg.
+them, and behind a gateway that lets everything through. Prints a table, writes docs/images/overload-*.svg.
 """
 
 from __future__ import annotations

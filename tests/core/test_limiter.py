@@ -80,9 +80,10 @@ def test_the_wait_is_exact_at_any_instant() -> None:
     take(book, limits, now=now + 60.0)
 
 
+@pytest.mark.parametrize("now", [99.7, 86_400.1, 123_456.789])
 @pytest.mark.parametrize("rate", range(1, 60))
-def test_sums_of_floats_are_not_taken_for_a_wait(rate: int) -> None:
-    book, limits, now = Limiter(), Limits(requests_per_min=rate), 123_456.789
+def test_sums_of_floats_are_not_taken_for_a_wait(rate: int, now: float) -> None:
+    book, limits = Limiter(), Limits(requests_per_min=rate)
     for _ in range(rate):
         take(book, limits, now=now)
     wait_s = refused(book, limits, now=now).retry_after_s

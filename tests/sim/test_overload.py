@@ -1,8 +1,8 @@
 """A fleet that gets more than it can do: who is served, who is refused, and how soon each is told.
 
 Two small engines in virtual time, the production core before them. What they can do was found by a ladder of
-rates without any flow control (benchmarks/overload.py): at 6 requests a second of this mix 99 % are served within
-the goals, at 8 not a third.
+rates without any flow control (benchmarks/overload.py): at 6 requests a second of this mix 99 % are served
+within the goals, at 8 not a third.
 """
 
 from __future__ import annotations
