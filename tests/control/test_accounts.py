@@ -252,19 +252,29 @@ def test_in_a_database(tmp_path: Path) -> None:
     assert spent == [300, 600]
 
 
-@pytest.mark.parametrize("seen", [0, 1])
-def test_a_charge_written_late_is_not_counted_again(seen: int) -> None:
+@pytest.mark.parametrize(
+    ("days", "today", "spent"),
+    [
+        (1, 0, Spent(0, 100, 0, 100)),
+        (1, 10, Spent(10, 110, 10, 110)),
+        (2, 0, Spent()),
+        (2, 10, Spent(10, 10, 10, 10)),
+    ],
+    ids=["nothing today", "more today", "in another month", "more in another month"],
+)
+def test_a_charge_written_late_counts_where_it_belongs(days: int, today: int, spent: Spent) -> None:
     book = Memory()
     gate = Gate(book)
-    for _ in range(seen):
-        gate.work()
     gate.work()
     book.away = True
     gate.spend(100)
     gate.work()
-    gate.now = DAY_S / 2 + 1.0
-    gate.spend(10)
+    gate.now = (days - 0.5) * DAY_S + 1.0
+    if today:
+        gate.spend(today)
     book.away = False
     for _ in range(3):
         gate.work()
-    assert gate.spent == Spent(10, 110, 10, 110)
+    assert gate.spent == spent
+    told = [change for change in gate.told if isinstance(change, Accounts)]
+    assert told == []

@@ -9,7 +9,8 @@ import pytest
 from maitred.control.models import Models, Route, TokenLimits
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity
-from maitred.door.read import ANYBODY, APIS, Order, read
+from maitred.door.identify import ANYBODY
+from maitred.door.read import APIS, Order, read
 from maitred.net.exchange import RequestHead
 from maitred.wire.requests import STRICT, Rules
 

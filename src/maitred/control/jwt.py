@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -97,11 +98,9 @@ class TokenVerifier:
         while True:
             await self.refresh()
             self._wanted.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_S):
                     await self._wanted.wait()
-            except TimeoutError:
-                pass
 
     async def refresh(self) -> None:
         """Read the key set once."""

@@ -39,7 +39,6 @@ APIS = {
 """The paths that go to engines; everything else is answered here or not at all."""
 
 
-ANYBODY = Identity()
 JSON = b"application/json"
 FORWARDED = (b"traceparent", b"tracestate")
 """What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
