@@ -68,6 +68,7 @@ def test_these_are_the_commands() -> None:
         "", "serve", "demo", "config", "config show", "config schema", "replay",
         "endpoints", "findings", "reload", "bench", "twin",
         "simulate", "simulate calibrate", "simulate profiles",
+        "keys", "keys add", "keys list", "keys revoke", "db", "db upgrade",
     }  # fmt: skip
 
 

@@ -124,18 +124,6 @@ async def test_many_keys_are_read_in_parts(url: str, monkeypatch: pytest.MonkeyP
 
 
 @on_loop
-async def test_accounts_take_the_place_of_what_was_known(url: str) -> None:
-    newer = Account("tenant:a", "2026-12-01", "2026-12", 5, 6, 7, 8)
-    other = Account("key:b", "2026-12-01", "2026-12")
-    async with Opened(url) as store:
-        await store.save_accounts([])
-        await store.save_accounts([ACCOUNT])
-        assert await store.accounts() == [ACCOUNT]
-        await store.save_accounts([newer, other])
-        assert sorted(await store.accounts(), key=lambda account: account.holder) == [other, newer]
-
-
-@on_loop
 async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: str) -> None:
     stores = [Store.open(url) for _ in range(3)]
     versions = await asyncio.gather(*(store.upgrade() for store in stores))
@@ -213,7 +201,13 @@ async def test_a_database_that_is_away_is_told_with_the_reason(tmp_path: Path) -
         await store.prepare()
     await store.close()
     store = Store.open("postgresql://me:canary-pw@127.0.0.1:1/m")
-    for doing in (store.prepare, store.keys, store.accounts, store.mark, lambda: store.add_key(KEY)):
+    for doing in (
+        store.prepare,
+        store.keys,
+        store.mark,
+        lambda: store.accounts("2026-11"),
+        lambda: store.add_key(KEY),
+    ):
         with pytest.raises(StoreError, match=r"^postgresql at 127.0.0.1: .*refused") as caught:
             await doing()
         assert "canary" not in str(caught.value)
