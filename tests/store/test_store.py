@@ -127,15 +127,6 @@ async def test_many_keys_are_read_in_parts(url: str, monkeypatch: pytest.MonkeyP
 
 
 @on_loop
-async def test_charges_add_up_whoever_writes_them_at_once(url: str) -> None:
-    async with Opened(url) as store, Opened(url) as other:
-        both = (store, other)
-        await asyncio.gather(*(writer.charge([ACCOUNT]) for writer in both for _ in range(5)))
-        (row,) = await store.accounts(ACCOUNT.month)
-        assert row == Account("tenant:a", "2026-11-30", "2026-11", 10, 10 * 2**40, 30, 40)
-
-
-@on_loop
 async def test_charges_add_up_and_a_new_period_begins_anew(url: str) -> None:
     steps = [
         (charge("2026-11-29", 1, 10), Account("tenant a", "2026-11-29", "2026-11", 1, 1, 10, 10)),
