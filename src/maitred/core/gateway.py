@@ -99,7 +99,7 @@ class Gateway:
         pool, endpoints = self._pool(request.pool), self._world.endpoints(request.pool)
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
-        pool.budget.request()
+        pool.budget.request(now)
         ticket = self._ticket(request, identity, pool, now)
         ticket.hold = self._take(ticket, pool, now)
         if pool.queue.waiting or pool.queue.full(request.body_bytes, pool.limits):
@@ -306,8 +306,7 @@ class Gateway:
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
-        victim = pool.admit(ticket, self._world.endpoints(pool.name), now, self._later)
-        if victim is not None:
+        for victim in pool.admit(ticket, self._world.endpoints(pool.name), now, self._later):
             self._stop(victim, Outcome.EVICTED, self._later(0.0), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
@@ -327,7 +326,7 @@ class Gateway:
             effects.append(self._go(ticket, endpoint, pool, now))
         queue.settle_in()
         if queue.waiting:
-            queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
+            queue.opens_at = saturation.opens_at(endpoints, queue.ranks(), pool.limits, now)
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
