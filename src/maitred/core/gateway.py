@@ -11,7 +11,7 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from maitred.core import saturation
@@ -21,7 +21,7 @@ from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
-from maitred.core.limits import UNLIMITED, Accounts, Periods
+from maitred.core.limits import UNLIMITED, Accounts, Levels, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import GENERATING, Pool
 from maitred.core.predict import Outputs
@@ -262,6 +262,10 @@ class Gateway:
                 return band
         return bands[-1]
 
+    def levels(self, pool: str, identity: Identity, now: float) -> Levels | None:
+        """What is left of the limits of whoever asks; None where no rate is limited."""
+        return self.limiter.levels(self._holders(self._pool(pool), identity), now)
+
     # -- letting in -------------------------------------------------------------------------------
 
     def _pool(self, name: str) -> Pool:
@@ -288,21 +292,20 @@ class Gateway:
 
     def _take(self, ticket: Ticket, pool: Pool, now: float) -> Hold | None:
         """Count the request against what its tenant, its key and the model may have. Raises Refusal."""
-        identity, settings = ticket.identity, self.settings
-        tenant = settings.tenants.get(identity.tenant, settings.tenant)
-        holders = [
-            (f"{kind} {name}", limits)
-            for kind, name, limits in (
-                ("tenant", identity.tenant, tenant.limits),
-                ("key", identity.key, identity.limits),
-                ("model", pool.name, pool.limits.limits),
-            )
-            if limits is not UNLIMITED and limits != UNLIMITED
-        ]
+        holders = self._holders(pool, ticket.identity)
         if not holders:
             return None
-        output_tokens = int(pool.expected_output(ticket.request, identity))
+        output_tokens = int(pool.expected_output(ticket.request, ticket.identity))
         return self.limiter.take(holders, ticket.prompt_tokens, output_tokens, pool.limits.price, now)
+
+    def _holders(self, pool: Pool, identity: Identity) -> Sequence[tuple[str, Limits]]:
+        """Those who are limited of whom a request is."""
+        tenant = self.settings.tenants.get(identity.tenant, self.settings.tenant).limits
+        key, model = identity.limits, pool.limits.limits
+        if tenant is UNLIMITED and key is UNLIMITED and model is UNLIMITED:
+            return ()
+        named = (("tenant", identity.tenant, tenant), ("key", identity.key, key), ("model", pool.name, model))
+        return [(f"{kind} {name}", limits) for kind, name, limits in named if limits != UNLIMITED]
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
