@@ -21,7 +21,7 @@ from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
-from maitred.core.limits import UNLIMITED, Accounts, Levels, Limits, Periods
+from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import GENERATING, Pool
 from maitred.core.predict import Outputs
@@ -261,10 +261,6 @@ class Gateway:
             if not allowed or band.name == allowed[0]:
                 return band
         return bands[-1]
-
-    def levels(self, pool: str, identity: Identity, now: float) -> Levels | None:
-        """What is left of the limits of whoever asks; None where no rate is limited."""
-        return self.limiter.levels(self._holders(self._pool(pool), identity), now)
 
     # -- letting in -------------------------------------------------------------------------------
 

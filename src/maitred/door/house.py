@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -29,10 +28,8 @@ from maitred.core.words import (
     Ticket,
     Usage,
 )
-from maitred.wire import ratelimits
 
 QUEUED = Phase.QUEUED  # once: members of an enum cost five times what a name of the module does
-LIMITED = frozenset((Outcome.RATE_LIMITED, Outcome.CONCURRENCY_LIMITED, Outcome.QUOTA_SPENT))
 STOPPED = {
     Outcome.QUEUE_DEADLINE: "the request waited too long for a free endpoint",
     Outcome.EVICTED: "requests of a higher band took its place in the queue",
@@ -77,22 +74,9 @@ class House:
     def accept(self, request: Request, identity: Identity) -> Ticket:
         """Let a request in. Raises Refusal."""
         now = self.clock()
-        try:
-            ticket = self.gateway.accept(request, identity, now)
-        except Refusal as refusal:
-            if refusal.outcome in LIMITED:
-                lines = self.limit_lines(request, identity).decode().splitlines()
-                refusal.headers += tuple(
-                    (name, value) for name, _, value in (line.partition(": ") for line in lines)
-                )
-            raise
+        ticket = self.gateway.accept(request, identity, now)
         self._pump(now)
         return ticket
-
-    def limit_lines(self, request: Request, identity: Identity) -> bytes:
-        """Header lines that say what is left of the limits of whoever asks; empty where there are none."""
-        levels = self.gateway.levels(request.pool, identity, self.clock())
-        return ratelimits.lines(levels, request.api, time.time()) if levels is not None else b""
 
     async def seated(self, ticket: Ticket) -> list[Leg]:
         """The ticket's legs once it has a seat, at once when it has one. Raises Refusal when stopped."""

@@ -217,7 +217,7 @@ class Relay:
             body = self._undo.feed(body) + self._undo.flush()
         if head.status != 200 and len(body) <= self._hold.bytes_max:
             head, body = in_clients_shape(head, body, self._order.request)
-        self._exchange.respond(head.status, self._lines(head, streamed=False), body)
+        self._exchange.respond(head.status, answer_lines(head, self._order.request, streamed=False), body)
         self._finish(*self._judge.end())
 
     def _commit(self, *, complete: bool = False) -> None:
@@ -234,18 +234,11 @@ class Relay:
         self._begun, self._thinking = judge.begun, judge.reasoning
         self._watching = judge.streamed and (not judge.begun or judge.reasoning)
         judge.begin(held)
-        lines = self._lines(head, streamed=judge.streamed)
+        lines = answer_lines(head, self._order.request, streamed=judge.streamed)
         length = None if self._undo else head.length
         exchange.start(head.status, lines, length, self._undone(held))
         if complete:
             self._end(b"")
-
-    def _lines(self, head: AnswerHead, *, streamed: bool) -> bytes:
-        order = self._order
-        lines = answer_lines(head, order.request, streamed=streamed)
-        if self._leg.ticket.hold is not None:
-            lines += self._house.limit_lines(order.request, order.identity)
-        return lines
 
     # -- streaming --------------------------------------------------------------------------------
 
