@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from itertools import product
 
 from maitred.core.buckets import Level
 from maitred.core.limits import Levels
 from maitred.core.words import Api
+
+KINDS = (b"requests", b"tokens", b"input-tokens", b"output-tokens")
+PARTS = (b"limit", b"remaining", b"reset")
+NAMES = frozenset(
+    [b"x-ratelimit-%b-%b" % names for names in product(PARTS, KINDS[:2])]
+    + [b"anthropic-ratelimit-%b-%b" % names for names in product(KINDS, PARTS)]
+)
+"""All of these headers: an engine's own would be about limits that its client does not have."""
 
 
 def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
