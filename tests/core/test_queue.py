@@ -212,7 +212,7 @@ def paced(queue: PoolQueue, count: int, tenant: str = "t") -> float:
     """So many are seated, one a second, while others wait; until when."""
     fill(queue, count, HIGH, tenant)
     for second in range(count - 1):
-        queue.serve(next(iter(queue.heads())), lambda _: 1.0, float(second))
+        queue.serve(next(iter(queue.heads())), float(second))
     return float(count - 2)
 
 
@@ -241,7 +241,7 @@ def test_no_wait_is_known_where_nobody_of_the_band_waits() -> None:
 def test_whoever_finds_nobody_is_in_no_band() -> None:
     queue = bands(HIGH)
     [alone] = fill(queue, 1, HIGH)
-    queue.serve(alone, lambda _: 1.0, 0.0)
+    queue.serve(alone, 0.0)
     assert (alone.flow, queue.waiting, queue._bands[HIGH].waiting) == (None, 0, 0)
     queue.settle_in()
     assert (queue.earliest, queue.opens_at) == (NEVER, NEVER)
