@@ -69,7 +69,6 @@ def test_these_are_the_commands() -> None:
         "endpoints", "findings", "reload", "bench", "twin",
         "keys", "keys add", "keys list", "keys revoke", "db", "db upgrade",
         "simulate", "simulate calibrate", "simulate profiles",
-        "keys", "keys add", "keys list", "keys revoke", "db", "db upgrade",
     }  # fmt: skip
 
 
