@@ -10,11 +10,9 @@ from msgspec import structs
 from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Failure, Identity, Leg, Ticket, Usage
-from maitred.observe.exposition import render
+from maitred.observe.exposition import CLASS_OF, render
 from maitred.observe.metrics import (
     BANDS_MAX,
-    CLASS_OF,
-    CLASSES,
     ENDPOINTS_MAX,
     MODELS_MAX,
     TENANTS_MAX,
@@ -317,7 +315,7 @@ def test_bands_are_told_who_waited_and_who_was_refused() -> None:
 
 def test_every_outcome_has_its_class() -> None:
     assert len(CLASS_OF) == len(Outcome)
-    of = {outcome: CLASSES[CLASS_OF[outcome.index]] for outcome in Outcome}
+    of = {outcome: CLASS_OF[outcome.index] for outcome in Outcome}
     assert [of[o] for o in (Outcome.QUOTA_SPENT, Outcome.NO_ENDPOINT, Outcome.EVICTED)] == ["refused"] * 3
     assert [of[o] for o in (Outcome.MODEL_NOT_FOUND, Outcome.ENGINE_REFUSED)] == ["invalid"] * 2
     assert [of[o] for o in (Outcome.FAILED_TRUNCATED, Outcome.QUARANTINED)] == ["failed"] * 2

@@ -247,8 +247,8 @@ async def test_a_database_that_is_away_is_told_with_the_reason(tmp_path: Path) -
         store.prepare,
         store.keys,
         store.mark,
-        lambda: store.accounts("2026-11"),
         lambda: store.add_key(KEY),
+        lambda: store.accounts("2026-11"),
     ):
         with pytest.raises(StoreError, match=r"^postgresql at 127.0.0.1: .*refused") as caught:
             await doing()

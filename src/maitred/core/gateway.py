@@ -11,7 +11,7 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from maitred.core import saturation
@@ -21,7 +21,7 @@ from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
-from maitred.core.limits import UNLIMITED, Accounts, Periods
+from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import GENERATING, Pool
 from maitred.core.predict import Outputs
@@ -99,7 +99,7 @@ class Gateway:
         pool, endpoints = self._pool(request.pool), self._world.endpoints(request.pool)
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
-        pool.budget.request()
+        pool.budget.request(now)
         ticket = self._ticket(request, identity, pool, now)
         ticket.hold = self._take(ticket, pool, now)
         if pool.queue.waiting or pool.queue.full(request.body_bytes, pool.limits):
@@ -288,26 +288,24 @@ class Gateway:
 
     def _take(self, ticket: Ticket, pool: Pool, now: float) -> Hold | None:
         """Count the request against what its tenant, its key and the model may have. Raises Refusal."""
-        identity, settings = ticket.identity, self.settings
-        tenant = settings.tenants.get(identity.tenant, settings.tenant)
-        holders = [
-            (f"{kind} {name}", limits)
-            for kind, name, limits in (
-                ("tenant", identity.tenant, tenant.limits),
-                ("key", identity.key, identity.limits),
-                ("model", pool.name, pool.limits.limits),
-            )
-            if limits is not UNLIMITED and limits != UNLIMITED
-        ]
+        holders = self._holders(pool, ticket.identity)
         if not holders:
             return None
-        output_tokens = int(pool.expected_output(ticket.request, identity))
+        output_tokens = int(pool.expected_output(ticket.request, ticket.identity))
         return self.limiter.take(holders, ticket.prompt_tokens, output_tokens, pool.limits.price, now)
+
+    def _holders(self, pool: Pool, identity: Identity) -> Sequence[tuple[str, Limits]]:
+        """Those who are limited of whom a request is."""
+        tenant = self.settings.tenants.get(identity.tenant, self.settings.tenant).limits
+        key, model = identity.limits, pool.limits.limits
+        if tenant is UNLIMITED and key is UNLIMITED and model is UNLIMITED:
+            return ()
+        named = (("tenant", identity.tenant, tenant), ("key", identity.key, key), ("model", pool.name, model))
+        return [(f"{kind} {name}", limits) for kind, name, limits in named if limits != UNLIMITED]
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
-        victim = pool.admit(ticket, self._world.endpoints(pool.name), now, self._later)
-        if victim is not None:
+        for victim in pool.admit(ticket, self._world.endpoints(pool.name), now, self._later):
             self._stop(victim, Outcome.EVICTED, self._later(0.0), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
@@ -327,7 +325,7 @@ class Gateway:
             effects.append(self._go(ticket, endpoint, pool, now))
         queue.settle_in()
         if queue.waiting:
-            queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
+            queue.opens_at = saturation.opens_at(endpoints, queue.ranks(), pool.limits, now)
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)

@@ -9,7 +9,7 @@ from maitred.core.fairness import cost_of
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.queue import NEVER, PoolQueue
-from maitred.core.saturation import AHEAD, has_room, patience_s
+from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
     Api,
     BandSettings,
@@ -80,25 +80,25 @@ class Pool:
 
     def admit(
         self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float, later: Callable[[float], float]
-    ) -> Ticket | None:
-        """Let a ticket wait where others do already; who has to go for it. Raises Refusal.
+    ) -> Sequence[Ticket]:
+        """Let a ticket wait where others do already; who have to go for it. Raises Refusal.
 
         `later` makes of a predicted wait the one to tell. Whoever can be seated past those who wait may come.
         """
         queue, limits = self.queue, self.limits
         if not queue.behind(ticket) and ROUTING[limits.routing](endpoints, ticket, limits, now) is not None:
-            return None
+            return ()
         wait_s = queue.wait_s(ticket, limits, now)
         if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
             message = f"it would have to wait about {wait_s:.1f} s, longer than it can"
             raise Refusal(Outcome.DEADLINE_UNMEETABLE, message, retry_after_s=later(wait_s))
         if not queue.crowded(ticket, limits):
-            return None
-        victim = queue.victim(ticket, limits)
-        if victim is None:
+            return ()
+        victims = queue.victims(ticket, limits)
+        if not victims:
             drain_s = self.drain_s(endpoints) if wait_s is None else wait_s
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
-        return victim
+        return victims
 
     def next(self, endpoints: Sequence[Endpoint], now: float) -> tuple[Ticket, Endpoint] | None:
         """The next ticket that fits somewhere, and where.
@@ -107,15 +107,16 @@ class Pool:
         is kept for it.
         """
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
-        failed: dict[tuple[str, ...], int] = {}  # lane -> the least need that found no room
+        failed: dict[tuple[int, tuple[str, ...]], int] = {}  # of a band's lane the least need without room
         for ticket in queue.heads():
-            if ticket.need >= failed.get(ticket.lane, NEVER):
+            kind = ticket.rank, ticket.lane
+            if ticket.need >= failed.get(kind, NEVER):
                 continue
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
                 return ticket, endpoint
             first = not failed and not ticket.lane
-            failed[ticket.lane] = ticket.need
+            failed[kind] = ticket.need
             if (
                 first
                 and has_room(endpoints, limits, now)
@@ -162,7 +163,7 @@ class Pool:
     def drain_s(self, endpoints: Sequence[Endpoint]) -> float:
         """What those who wait will take, one after the other in all places, by the time answers take."""
         places = sum(
-            endpoint.share * (self.limits.cap or endpoint.cap or 1)
+            endpoint.share * (self.limits.cap or endpoint.cap or CAP_START)
             for endpoint in endpoints
             if endpoint.state is READY
         )

@@ -76,6 +76,10 @@ class Pace:
             self._seats, self._time_s = self._seats * fade + 1, self._time_s * fade + passed_s
         self._last_at = now if others_wait else None
 
+    def begin(self, now: float) -> None:
+        """Somebody waits, the first."""
+        self._last_at = now
+
     def empty(self) -> None:
         """Nobody waits any more: what passes until the next one does is no pace."""
         self._last_at = None
@@ -97,19 +101,24 @@ class RetryBudget:
         self._since = 0.0
         self._requests = self._retries = self._before = self._retries_before = 0
 
-    def request(self) -> None:
+    def request(self, now: float) -> None:
         """A request has come in."""
+        if now - self._since >= WINDOW_S:
+            self._turn(now)
         self._requests += 1
 
     def take(self, now: float) -> bool:
         """Whether one more repeat may be, and count it."""
         if now - self._since >= WINDOW_S:
-            gone = now - self._since >= 2 * WINDOW_S
-            self._before, self._retries_before = (0, 0) if gone else (self._requests, self._retries)
-            self._requests = self._retries = 0
-            self._since = now
+            self._turn(now)
         allowed = RETRY_FLOOR + RETRY_SHARE * (self._requests + self._before)
         if self._retries + self._retries_before >= allowed:
             return False
         self._retries += 1
         return True
+
+    def _turn(self, now: float) -> None:
+        gone = now - self._since >= 2 * WINDOW_S
+        self._before, self._retries_before = (0, 0) if gone else (self._requests, self._retries)
+        self._requests = self._retries = 0
+        self._since = now

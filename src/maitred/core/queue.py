@@ -73,8 +73,7 @@ class PoolQueue:
     def crowded(self, ticket: Ticket, limits: PoolSettings) -> bool:
         """Whether the ticket may not wait: the queue is full, or its band or tenant has its part of it."""
         self._line_up(self._alone)
-        band, rank = self._band(ticket.band)
-        part = max(HOLDBACK_MAX, 1 - HOLDBACK * rank)
+        band, part = self._band(ticket.band)
         if self.full(ticket.request.body_bytes, limits, part):
             return True
         flow = band.flow_of(ticket, limits)
@@ -83,27 +82,38 @@ class PoolQueue:
         share = limits.queue_requests_max * part * flow.weight / band.weight
         return flow.waiting >= max(1.0, share)
 
-    def victim(self, ticket: Ticket, limits: PoolSettings) -> Ticket | None:
-        """Who has to go that this one may wait in a full queue: the newest of the lowest band.
+    def victims(self, ticket: Ticket, limits: PoolSettings) -> list[Ticket]:
+        """Who has to go that this one may wait in a full queue: the newest of the lowest bands.
 
-        In its own band, the newest if its tenant has more than its part and this one's has not. None: nobody.
+        In its own band, the newest if its tenant has more than its part and this one's has not. Nobody where
+        that would not do.
         """
-        if not self.full(ticket.request.body_bytes, limits):
-            return None
-        mine = self._band(ticket.band)[0]
+        mine, part = self._band(ticket.band)
+        body_bytes = ticket.request.body_bytes - limits.queue_bytes_max * part + self.body_bytes
+        requests = self.waiting - limits.queue_requests_max * part
+        victims: list[Ticket] = []
+        for last in self._dispensable(ticket, mine, limits):
+            if body_bytes <= 0 and requests < 0:
+                break
+            victims.append(last)
+            body_bytes -= last.request.body_bytes
+            requests -= 1
+        return victims if body_bytes <= 0 and requests < 0 else []
+
+    def _dispensable(self, ticket: Ticket, mine: Band, limits: PoolSettings) -> Iterator[Ticket]:
         for band in reversed(self._bands.values()):
             if band is mine:
                 break
-            if band.waiting and band.settings.preempt and (last := band.newest()) is not None:
-                return last[0]
-        flow, last = mine.flow_of(ticket, limits), mine.newest()
-        if last is None or last[1] is flow:
-            return None
-        weight = mine.weight if flow is not None and flow.waiting else mine.weight + ticket.weight
-        share = limits.queue_requests_max / weight
+            if band.settings.preempt:
+                yield from band.newest()
+        flow, last = mine.flow_of(ticket, limits), next(mine.newest(), None)
+        theirs = mine.flow_of(last, limits) if last is not None else None
+        if last is None or theirs is None or theirs is flow:
+            return
         had = flow.waiting if flow is not None else 0
-        theirs = last[1]
-        return last[0] if theirs.waiting > share * theirs.weight and had < share * ticket.weight else None
+        share = limits.queue_requests_max / (mine.weight if had else mine.weight + ticket.weight)
+        if theirs.waiting > max(1.0, share * theirs.weight) and had < max(1.0, share * ticket.weight):
+            yield last
 
     def behind(self, ticket: Ticket) -> bool:
         """Whether others wait in its lane already."""
@@ -120,7 +130,7 @@ class PoolQueue:
         if self._alone is not None:
             return None
         band = self._band(ticket.band)[0]
-        seat_s = band.pace.seat_s(now)
+        seat_s = band.pace.seat_s(now) if band.waiting else None  # an old pace is no reason to refuse
         if seat_s is None:
             return None
         flow = band.flow_of(ticket, limits)
@@ -169,9 +179,8 @@ class PoolQueue:
                 other.credit = min(CREDIT_MAX, other.credit + other.settings.share_min * cost)
         band.credit = max(-cost, band.credit - cost)
         if ticket.flow is None:  # a retry has been counted
-            band.clock = max(band.clock, flow.tag)
             ticket.flow, ticket.charged = flow, FAIRNESS[self._limits.fairness](cost)
-            band.charge(flow, ticket.charged)
+            band.serve(flow, ticket.charged)
 
     def settle(self, ticket: Ticket, cost: float) -> None:
         """Count what a seated ticket did cost, in place of what was thought."""
@@ -241,14 +250,18 @@ class PoolQueue:
         deadline = self.next_deadline()
         return self._deadlines[0][2] if deadline is not None and deadline <= now else None
 
+    def ranks(self) -> list[int]:
+        """The bands in which somebody waits, by number."""
+        return [rank for rank, band in enumerate(self._bands.values()) if band.waiting]
+
     def all(self) -> list[Ticket]:
         """Everybody who waits."""
         self._line_up(self._alone)
         return [ticket for band in self._bands.values() for ticket in band.all()]
 
-    def _band(self, name: str) -> tuple[Band, int]:
-        for rank, (known, band) in enumerate(self._bands.items()):
-            if known == name:
-                return band, rank
-        band = self._bands[name] = Band(BandSettings(name))  # its band has left the settings
-        return band, len(self._bands) - 1
+    def _band(self, name: str) -> tuple[Band, float]:
+        """The band, and the part of the queue that it may fill."""
+        if name not in self._bands:
+            self._bands[name] = Band(BandSettings(name))  # its band has left the settings
+        rank = list(self._bands).index(name) if len(self._bands) > 1 else 0
+        return self._bands[name], max(HOLDBACK_MAX, 1 - HOLDBACK * rank)

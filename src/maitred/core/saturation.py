@@ -48,9 +48,9 @@ def part(ticket: Ticket) -> float:
     return max(PART_MIN, 1 - LEFT * ticket.rank)
 
 
-def ahead_s(ticket: Ticket, ttft_s: float) -> float:
-    """How much may lie unread before a ticket's prompt; the less, the lower its band."""
-    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD * ticket.rank)
+def ahead_s(rank: int, ttft_s: float) -> float:
+    """How much may lie unread before a prompt; the less, the lower its band."""
+    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD * rank)
 
 
 def places_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
@@ -87,7 +87,11 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
     """Places, KV cache and, where there is a goal for the first token, prompts not yet read."""
     if kv_full(endpoint, ticket, limits, now):
         return True
-    return limits.ttft_s is not None and backlog_s(endpoint, now) > ahead_s(ticket, limits.ttft_s)
+    if limits.ttft_s is None:
+        return False
+    ahead = ahead_s(ticket.rank, limits.ttft_s)
+    # As `opens_at` has it, to the last bit: else the timer rings and it is still full.
+    return endpoint.read_at - ahead > now or endpoint.unread > ahead * endpoint.prefill_rate
 
 
 SATURATION: dict[str, Full] = {
@@ -109,14 +113,15 @@ def has_room(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) ->
     )
 
 
-def opens_at(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) -> float:
-    """The next instant at which time alone makes room; infinity where none will."""
-    first_s = AHEAD * (limits.ttft_s or 0.0)
+def opens_at(endpoints: Iterable[Endpoint], ranks: Iterable[int], limits: PoolSettings, now: float) -> float:
+    """The next instant at which time alone makes room for who waits; infinity where none will."""
+    ttft_s = limits.ttft_s
+    aheads = [ahead_s(rank, ttft_s) for rank in ranks] if ttft_s is not None else []
     instants = [
         at
         for endpoint in endpoints
         if endpoint.state is READY
-        for at in (endpoint.rests_until, endpoint.read_at - first_s if limits.ttft_s is not None else 0.0)
+        for at in (endpoint.rests_until, *(endpoint.read_at - ahead for ahead in aheads))
         if at > now
     ]
     return min(instants, default=math.inf)

@@ -63,6 +63,7 @@ class World:
         died = probed.refused
         if probed.ok:
             died = self.table.learn(endpoint, probed.facts)
+            endpoint.cap = endpoint.cap or saturation.first_cap(endpoint)
         if died:
             self.health.quarantine.died(endpoint, now, settings.quarantine_s)
         endpoint.why = probed.why

@@ -16,13 +16,29 @@ from prometheus_client.samples import Sample
 
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Load
-from maitred.observe.metrics import CLASSES, READINGS, Histogram, Metrics, ModelSeries, TenantSeries
+from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries, TenantSeries
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "maitred_"
 PIECE_LINES = 200
 API_LABELS = (*(api.label for api in Api), "")
 STATES = [state for state in EndpointState if state is not EndpointState.GONE]
+
+CLASSES = ("completed", "invalid", "refused", "failed", "gone")
+"""How a request can end, as far as a tenant is concerned."""
+
+
+def _class(outcome: Outcome) -> str:
+    """Served; or the client was wrong, had too much or came too early; or we failed, or it left."""
+    if outcome in (Outcome.COMPLETED, Outcome.CLIENT_GONE):
+        return "completed" if outcome is Outcome.COMPLETED else "gone"
+    if outcome.status in (429, 503):
+        return "refused"
+    return "invalid" if outcome.status < 500 else "failed"
+
+
+CLASS_OF = [_class(outcome) for outcome in Outcome]
+"""The class of each outcome, by its index."""
 
 Values = Iterator[tuple[str, dict[str, str], float]]
 """Samples as (suffix of the family's name, labels, value)."""
@@ -152,7 +168,10 @@ def _band_requests(metrics: Metrics) -> Values:
 
 def _tenant_requests(metrics: Metrics) -> Values:
     for tenant, series in list(metrics.tenants.items()):
-        for name, count in zip(CLASSES, series.requests, strict=True):
+        counts = dict.fromkeys(CLASSES, 0)
+        for name, count in zip(CLASS_OF, series.requests, strict=True):
+            counts[name] += count
+        for name, count in counts.items():
             if count:
                 yield "", {"tenant": tenant, "class": name}, count
 

@@ -79,32 +79,13 @@ class Histogram:
         self.total += value
 
 
-CLASSES = ("completed", "invalid", "refused", "failed", "gone")
-"""How a request can end, as far as a tenant is concerned: whose fault it was."""
-
-
-def _class(outcome: Outcome) -> int:
-    """Which of the classes: the client was wrong, had too much or came too early, we failed, it left."""
-    if outcome is COMPLETED:
-        return 0
-    if outcome is Outcome.CLIENT_GONE:
-        return 4
-    if outcome.status in (429, 503):
-        return 2
-    return 1 if outcome.status < 500 else 3
-
-
-CLASS_OF = [_class(outcome) for outcome in Outcome]
-"""The class of each outcome, by its index."""
-
-
 class TenantSeries:
-    """All numbers of one tenant. `requests` by class."""
+    """All numbers of one tenant. `requests[outcome.index]`."""
 
     __slots__ = ("cached_tokens", "output_tokens", "prompt_tokens", "requests")
 
     def __init__(self) -> None:
-        self.requests = [0] * len(CLASSES)
+        self.requests = [0] * len(Outcome)
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
 
 
@@ -222,9 +203,9 @@ class Metrics:
         if event.retry:
             series.client_retries += 1
         if event.band:
-            self.bands[event.band if event.band in self.bands else OTHER][index] += 1
+            self.bands.get(event.band, self.bands[OTHER])[index] += 1
         if event.tenant:
-            self._tenant(event.tenant).requests[CLASS_OF[index]] += 1
+            self.tenants.get(event.tenant, self.tenants[OTHER]).requests[index] += 1
 
     def _answered(self, event: Answered) -> None:
         ticket = event.leg.ticket
@@ -248,16 +229,14 @@ class Metrics:
         series.requests[request.api][index] += 1
         if request.retry:
             series.client_retries += 1
-        band = ticket.band if ticket.band in self.bands else OTHER
-        self.bands[band][index] += 1
-        tenant = self._tenant(ticket.identity.tenant)
-        tenant.requests[CLASS_OF[index]] += 1
+        ends = self.bands.get(ticket.band) or self.bands[OTHER]
+        ends[index] += 1
+        tenant = self.tenants.get(ticket.identity.tenant) or self.tenants[OTHER]
+        tenant.requests[index] += 1
         if not ticket.legs:  # it left the queue without a seat
             return
         leg, tpot_s = ticket.legs[-1], None
-        queue = series.queue.get(band)
-        if queue is None:
-            queue = series.queue[band] = Histogram(FIRST_TOKEN_S)
+        queue = series.queue.get(ticket.band) or self._queue(series, ticket.band)
         queue.observe(leg.seated_at - ticket.arrival)
         if usage is not None:
             tenant.prompt_tokens += usage.prompt_tokens
@@ -293,8 +272,9 @@ class Metrics:
             series = self.models.setdefault(label, ModelSeries())
         return series
 
-    def _tenant(self, name: str) -> TenantSeries:
-        return self.tenants.get(name) or self.tenants[OTHER]
+    def _queue(self, series: ModelSeries, band: str) -> Histogram:
+        label = band if band in self.bands else OTHER
+        return series.queue.setdefault(label, Histogram(FIRST_TOKEN_S))
 
     def _other_endpoint(self) -> EndpointSeries:
         return self.endpoints.setdefault(OTHER, EndpointSeries(None))

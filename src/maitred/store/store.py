@@ -75,7 +75,7 @@ class Store:
             parsed = None
         if parsed is None or parsed.drivername not in DRIVERS or not parsed.database:
             raise StoreError(
-                "store.url is no URL of a database; write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+                "it is no URL of a database; write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
             )
         try:
             return cls(parsed)
