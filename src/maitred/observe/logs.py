@@ -17,7 +17,7 @@ from maitred.observe.sink import Sink
 logger = logging.getLogger("maitred.endpoints")
 
 LIBRARIES = ("alembic", "aiosqlite", "psycopg", "sqlalchemy")
-"""Those that tell at lower levels what they do, statements and values included; only their warnings are kept."""
+"""Those that tell at lower levels what they do, values included; only their warnings are kept."""
 
 
 class HumanFormatter(logging.Formatter):
