@@ -199,10 +199,11 @@ async def test_what_cannot_be_let_in_by_changes_nothing(
 
 
 @on_sockets
-async def test_a_store_without_keys_lets_everybody_in(tmp_path: Path) -> None:
+async def test_a_store_without_keys_is_for_the_accounts_and_lets_everybody_in(tmp_path: Path) -> None:
     async with serving(store=Store(f"sqlite:///{tmp_path}/m.db")) as place:
         assert place.app.identities.store is not None
         assert (await ask(place, None)).status == 200
+    assert (tmp_path / "m.db").exists()
 
 
 @on_sockets

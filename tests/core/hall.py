@@ -114,9 +114,9 @@ class Hall:
         return [e.outcome for e in self.events if isinstance(e, Ended) and e.ticket is ticket]
 
 
-def limited(**limits: int | float) -> Settings:
+def limited(**limits: Any) -> Settings:
     """Settings with these limits for every pool."""
-    return Settings(default=PoolSettings(**limits))  # type: ignore[arg-type]
+    return Settings(default=PoolSettings(**limits))
 
 
 def refused(hall: Hall, body_bytes: int = 0, **more: Any) -> Refusal:

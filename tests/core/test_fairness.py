@@ -38,7 +38,7 @@ class Line:
     def serve(self) -> Ticket:
         """Seat who is next."""
         ticket = next(iter(self.queue.heads()))
-        self.queue.serve(ticket, lambda ticket: ticket.prompt_tokens, self.now)
+        self.queue.serve(ticket, self.now)
         self.service[ticket.identity.tenant] += ticket.prompt_tokens
         ticket.attempts += 1
         return ticket

@@ -51,8 +51,7 @@ def test_what_is_remembered_of_tenants_and_models_is_bounded() -> None:
     outputs = Outputs()
     for number in range(2 * PREDICTED_MAX):
         outputs.seen(f"t{number}", f"m{number}", 10)
-    assert len(outputs._of_tenant) == PREDICTED_MAX
-    assert len(outputs._by_model) == PREDICTED_MAX
+    assert len(outputs._known) == PREDICTED_MAX
     assert outputs.expected("t0", "m0") == OUTPUT_GUESS
 
 
