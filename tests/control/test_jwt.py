@@ -65,6 +65,7 @@ class Issuer:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.answer: bytes | Exception = key_set()
         self.status = 200
+        self.discovered = json.dumps({"jwks_uri": f"{ISSUER}/keys"}).encode()
         self.asked: list[str] = []
         self.now = 1000.0
         self.changes = 0
@@ -75,6 +76,8 @@ class Issuer:
 
     async def _fetch(self, _pool: object, url: str, path: str, _timeout_s: float) -> tuple[int, bytes]:
         self.asked.append(url + path)
+        if path.endswith("configuration"):
+            return self.status, self.discovered
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.status, self.answer
@@ -258,7 +261,21 @@ def test_b84_before_the_first_key_set_no_token_is_wrong(monkeypatch: pytest.Monk
     issuer.status = 503
     issuer.read()
     assert issuer.refused(token()).outcome is Outcome.AUTH_UNAVAILABLE
-    assert "it is answered with 503" in issuer.told[0]
+    assert "GET /keys?of=all is answered with 503" in issuer.told[0]
+
+
+def test_an_issuer_may_say_where_its_keys_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    issuer = Issuer(monkeypatch, jwks=None)
+    issuer.read()
+    issuer.verifier.verify(token())
+    assert issuer.asked == [f"{ISSUER}/.well-known/openid-configuration", f"{ISSUER}/keys"]
+    for bad in (b"<html>", b"{}", b'{"jwks_uri": 5}', b'{"jwks_uri": "http://sso.example.com/keys"}'):
+        issuer.discovered = bad
+        issuer.read()
+        assert issuer.told[0].startswith(f"{ISSUER}: its keys cannot be read (")
+        assert len(issuer.asked) == 3
+        issuer.asked.pop()
+        issuer.verifier.verify(token())
 
 
 def test_keys_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
