@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from maitred.config.flow import Tenant
+from msgspec import structs
+
+from maitred.config.flow import Band, Rates, Tenant
+from maitred.config.tree import Slo
+from maitred.control.watch import ANSWERS_MIN
 from maitred.observe.exposition import render
 from tests.cases.place import Place, on_sockets, serving
+from tests.cases.upstream import stream
 from tests.net.http import post
 from tests.proxy.place import CHAT, chat
 
@@ -56,3 +61,35 @@ class TestLabels:
                 await place.ask(post(CHAT, chat(), f"x-stainless-retry-count: {said}"))
             await place.ask(post(CHAT, chat(n=0), "x-stainless-retry-count: 1"))
             assert 'maitred_client_retries_total{model="m"} 2.0' in text(place)
+
+    @on_sockets
+    async def test_what_is_refused_is_told_by_tenant_and_band(self) -> None:
+        tenants = {"anonymous": Tenant(bands=("batch",), limits=Rates(requests_per_min=1))}
+        async with serving(bands=(Band("chat"), Band("batch")), tenants=tenants) as place:
+            for _ in range(2):
+                await place.ask(post(CHAT, chat(), "x-stainless-retry-count: 1"))
+            told = text(place)
+            for sample in (
+                'maitred_tenant_requests_total{class="completed",tenant="anonymous"} 1.0',
+                'maitred_tenant_requests_total{class="refused",tenant="anonymous"} 1.0',
+                'maitred_band_requests_total{band="batch",outcome="completed"} 1.0',
+                'maitred_band_requests_total{band="batch",outcome="rate_limited"} 1.0',
+                'maitred_client_retries_total{model="m"} 2.0',
+            ):
+                assert sample in told
+            assert [(line["tenant"], line["band"]) for line in place.lines] == [("anonymous", "batch")] * 2
+            place.app.apply(structs.replace(place.app.config, tenants={}))
+            await place.ask(post(CHAT, chat()))
+            assert 'maitred_tenant_requests_total{class="completed",tenant="other"} 1.0' in text(place)
+            assert "anonymous" not in text(place)
+
+
+class TestLateAnswers:
+    """Users waited 55 s for the first token while every status stayed 200."""
+
+    @on_sockets
+    async def test_streams_that_are_answered_but_late_are_a_finding(self) -> None:
+        async with serving(stream(), model={"slo": Slo(ttft_s=1e-6)}) as place:
+            for _ in range(ANSWERS_MIN):
+                assert (await place.ask(post(CHAT, chat(stream=True)))).status == 200
+            assert [kind for kind, *_ in place.app.watch.look()] == ["ttft_missed"]

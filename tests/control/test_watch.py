@@ -112,10 +112,10 @@ def test_it_stays_while_many_are_late_and_goes_when_few_are() -> None:
     scene = Scene()
     scene.answer(20, GOAL_S + 1, 1.5)
     first = scene.look()
-    scene.answer(40, GOAL_S - 1)
-    scene.answer(5, GOAL_S + 1, 0.1)  # other causes, but the same finding: it reads as before
+    scene.answer(80, GOAL_S - 1)
+    scene.answer(40, GOAL_S + 1, 0.1)  # other causes, but the same finding: it reads as before
     assert scene.look() == first != {}
-    scene.answer(60, GOAL_S - 1)
+    scene.answer(160, GOAL_S - 1)
     assert scene.look() == {}
 
 
@@ -161,6 +161,13 @@ def test_a_cap_that_moves_by_itself_is_not_complained_of() -> None:
     scene.ask(1000)
     assert scene.gateway.waiting
     assert scene.minute(IDLE) == {}
+
+
+def test_what_engines_said_long_ago_is_no_reason_to_raise_it() -> None:
+    scene = Scene()
+    scene.ask(2 * CAP + 1)
+    assert scene.look(IDLE) == {}
+    assert scene.minute() == {}
 
 
 def test_a_moment_of_use_does_not_settle_it_and_half_a_minute_does() -> None:

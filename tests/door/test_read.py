@@ -157,6 +157,12 @@ def test_an_answer_is_as_long_as_the_model_allows(
     assert told.request.output_tokens_max == next(iter(got.values()), 0)
 
 
+def test_where_no_context_is_known_nothing_is_too_long() -> None:
+    route = Route("m", "m", limits=TokenLimits(output=40))
+    told = order("/v1/completions", {"model": "m", "prompt": [1] * 5000, "max_tokens": 90}, route)
+    assert json.loads(sent(told))["max_tokens"] == 40
+
+
 def test_a_client_that_wants_no_answer_gets_none() -> None:
     assert (
         json.loads(sent(order("/v1/completions", {"model": "m", "max_tokens": 0}, SHORT)))["max_tokens"] == 0

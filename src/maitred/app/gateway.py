@@ -124,8 +124,8 @@ class GatewayApp:
             clock,
             period_s=config.accounts.period_s,
         )
-        self._watch = Watch(core, self.findings, clock)
-        self.hub.subscribe(self._watch.hears)
+        self.watch = Watch(core, self.findings, clock)
+        self.hub.subscribe(self.watch.hears)
         self._lag_s, self._lagging = 0.0, False
         self._quarantined = 0
         self._network = network
@@ -145,7 +145,7 @@ class GatewayApp:
             "discovery": self.discovery.run,
             "scraping": self._scraper.run,
             "the accounts": self._accountant.run,
-            "watching": self._watch.run,
+            "watching": self.watch.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
         self._tasks = [asyncio.create_task(kept(name, loop)) for name, loop in loops.items()]
