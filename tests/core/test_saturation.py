@@ -150,8 +150,8 @@ BY_WORD = PoolSettings(saturation="utilization")
 @pytest.mark.parametrize("load", [Load(waiting=BUSY_WAITING), Load(kv_use=BUSY_KV)])
 def test_an_engine_that_is_busy_by_its_own_word_is_full_while_that_is_fresh(load: Load) -> None:
     place = endpoint(load=load, observed_at=NOW)
-    assert full(place, ticket(), BY_WORD, NOW + STALE_S)
-    assert not full(place, ticket(), BY_WORD, NOW + STALE_S + 0.1)  # an old word stops nothing
+    assert full(place, ticket(), BY_WORD, NOW + STALE_S - 0.1)
+    assert not full(place, ticket(), BY_WORD, NOW + STALE_S)  # an old word stops nothing
 
 
 @pytest.mark.parametrize("load", [None, Load(running=99, waiting=99, kv_use=1.0)])

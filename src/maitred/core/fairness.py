@@ -170,7 +170,8 @@ class Band:
     def _line_up(self, flow: Flow) -> None:
         heapq.heappush(self._turns, (flow.tag, flow.number, flow))
         if len(self._turns) > 4 * len(self._flows) + 64:
-            self._turns = [(flow.tag, flow.number, flow) for flow in self._flows.values() if flow.waiting]
+            # In place: a large new list would be young, and so walked by the collector time and again.
+            self._turns[:] = [(flow.tag, flow.number, flow) for flow in self._flows.values() if flow.waiting]
             heapq.heapify(self._turns)
 
     def _forget(self) -> None:

@@ -122,6 +122,7 @@ class Gateway:
                     self.limiter.give_back(ticket.hold, now)
                 raise
         pool.queue.push(ticket, pool.limits)
+        self._world.touched.add(pool.name)
         self.waiting += 1
         return ticket
 
@@ -133,11 +134,17 @@ class Gateway:
         self._world.grow(now, self.settings.health)
         if self._closed:
             self._close(now, effects)
+        stirred, touched = self._world.stirred, self._world.touched
         for pool in self._pools.values():
-            if pool.queue.waiting:
-                if pool.queue.earliest <= now:
-                    self._expire(pool, now, effects)
+            queue = pool.queue
+            if not queue.waiting:
+                continue
+            late = queue.earliest <= now
+            if late:
+                self._expire(pool, now, effects)
+            if late or stirred or pool.name in touched or queue.opens_at <= now:
                 self._seat(pool, now, effects)
+        touched.clear()
         self._world.stirred = False
         return effects
 
@@ -149,6 +156,7 @@ class Gateway:
         if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
             meant = leg.endpoint
             saturation.give_back(leg)
+            self._world.touched.add(meant.pool)
             leg.endpoint, leg.incarnation = real, real.incarnation
             saturation.reserve(leg, now)
             self._world.vacated(meant, now)
@@ -160,6 +168,7 @@ class Gateway:
         leg.phase, leg.answered_at = ANSWERED, now
         if leg.ticket.request.stream:
             saturation.first_token(leg, now)
+            self._world.touched.add(leg.endpoint.pool)
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not OVER:
@@ -198,6 +207,7 @@ class Gateway:
             ticket.phase = QUEUED
             pool = self._pool(ticket.request.pool)
             pool.queue.push(ticket, pool.limits)
+            self._world.touched.add(pool.name)
             self.waiting += 1
         return again
 
@@ -377,6 +387,7 @@ class Gateway:
         pool = self._pools.get(name) or self._new_pool(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
             pool.queue.remove(ticket)
+            self._world.touched.add(name)  # an endpoint may have been kept for it
             self.waiting -= 1
         if usage is None and any(leg.output_tokens for leg in ticket.legs):
             # Cut or left on the way: what was generated counts all the same.

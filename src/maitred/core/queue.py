@@ -232,7 +232,7 @@ class PoolQueue:
                 heapq.heappush(self._deadlines, (ticket.queue_deadline, self._sequence, ticket))
         self._fresh.clear()
         if len(self._deadlines) > 2 * self.waiting + 64:
-            self._deadlines = [entry for entry in self._deadlines if entry[2].phase is QUEUED]
+            self._deadlines[:] = [entry for entry in self._deadlines if entry[2].phase is QUEUED]
             heapq.heapify(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
 

@@ -74,7 +74,7 @@ def kv_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float
 def engine_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
     """The engine says so itself; where its word is old, by our own ledger."""
     load = endpoint.load
-    if load is None or now - endpoint.observed_at > STALE_S:
+    if load is None or endpoint.observed_at + STALE_S <= now:
         return kv_full(endpoint, ticket, limits, now)
     return (
         load.waiting >= BUSY_WAITING
@@ -130,14 +130,18 @@ def opens_at(endpoints: Iterable[Endpoint], ranks: Iterable[int], limits: PoolSe
     """The next instant at which time alone makes room for who waits; infinity where none will."""
     ttft_s = limits.ttft_s
     aheads = [ahead_s(rank, ttft_s) for rank in ranks] if ttft_s is not None else []
-    instants = [
-        at
-        for endpoint in endpoints
-        if endpoint.state is READY
-        for at in (endpoint.rests_until, *(endpoint.read_at - ahead for ahead in aheads))
-        if at > now
-    ]
-    return min(instants, default=math.inf)
+    stale_s = STALE_S if limits.saturation == "utilization" else -math.inf
+    at = math.inf
+    for endpoint in endpoints:
+        if endpoint.state is READY:
+            if now < endpoint.rests_until < at:
+                at = endpoint.rests_until
+            if now < endpoint.observed_at + stale_s < at:
+                at = endpoint.observed_at + stale_s
+            for ahead in aheads:
+                if now < endpoint.read_at - ahead < at:
+                    at = endpoint.read_at - ahead
+    return at
 
 
 def backlog_s(endpoint: Endpoint, now: float) -> float:

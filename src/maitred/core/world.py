@@ -1,7 +1,8 @@
 """What the core knows of the world: the endpoints, their health, and what the operator holds.
 
 Addresses, probes, metrics and the operator's word enter here; nothing here chooses or waits. `stirred` says
-that something has changed by which somebody's last hope may have gone.
+that something has changed by which somebody's last hope may have gone; `touched` names the pools in which
+somebody may find room that had none.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class World:
         self.table = EndpointTable()
         self.health = Health(self.table)
         self.stirred = False
+        self.touched: set[str] = set()
         self._holds: dict[str, None] = {}  # endpoints held by the operator, also while they are not listed
         self._emit = emit
 
@@ -34,6 +36,7 @@ class World:
         """Give those on their slow start the share of now."""
         if self.health.slow.next_at is not None:
             self.health.slow.grow(now, settings)
+            self.touched.update(self.table.by_pool)
 
     # -- what is told -----------------------------------------------------------------------------
 
@@ -106,6 +109,7 @@ class World:
             return
         leg.phase = OVER
         saturation.give_back(leg)
+        self.touched.add(leg.endpoint.pool)
         if leg.endpoint.state is DRAINING:
             self.vacated(leg.endpoint, now)
 
