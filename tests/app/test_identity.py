@@ -199,8 +199,24 @@ async def test_what_cannot_be_let_in_by_changes_nothing(
 
 
 @on_sockets
-async def test_a_store_without_keys_is_opened_and_lets_everybody_in(tmp_path: Path) -> None:
+async def test_a_store_without_keys_is_for_the_accounts_and_lets_everybody_in(tmp_path: Path) -> None:
     async with serving(store=Store(f"sqlite:///{tmp_path}/m.db")) as place:
         assert place.app.identities.store is not None
         assert (await ask(place, None)).status == 200
-    assert not (tmp_path / "m.db").exists()
+    assert (tmp_path / "m.db").exists()
+
+
+@on_sockets
+async def test_a_key_that_is_revoked_while_its_body_comes_is_refused(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as place:
+        id_, key = await add(place.app.config)
+        await place.until(lambda: bool(_known(place)))
+        request = post(CHAT, chat(), f"Authorization: Bearer {key}")
+        client = await place.client()
+        client.send(request[:-5])
+        await place.until(lambda: bool(place.app.front.connections))
+        assert await asyncio.to_thread(keys.revoke, place.app.config, id_)
+        await place.until(lambda: not _known(place))
+        client.send(request[-5:])
+        answer = await client.answer()
+        assert (answer.status, answer.value(b"www-authenticate")) == (401, b"Bearer")

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from maitred.config.auth import Auth, Store
+from maitred.config.secret import EnvSecret
 from maitred.config.tree import Config, Drain, Http, Journal, Model, Queue, Upstream
 from maitred.core.outcome import Outcome
 from maitred.core.words import EndpointState, Request
@@ -187,7 +190,8 @@ CASES: dict[Outcome, list[Do]] = {
 }
 AFTERWARDS = (Outcome.NO_ENDPOINT, Outcome.DRAINING)
 """Outcomes that leave nothing to go on with; they have a test of their own, as has the quarantine."""
-LATER = {outcome for outcome in Outcome if outcome.label == "unauthenticated"}
+AT_THE_DOOR = (Outcome.UNAUTHENTICATED, Outcome.AUTH_UNAVAILABLE)
+"""Outcomes of who is not let in; they need keys to be kept."""
 
 
 def check(where: str, text: bytes) -> None:
@@ -221,7 +225,7 @@ def config(file: Path) -> Callable[[list[str]], Config]:
 
 
 def test_every_outcome_is_here() -> None:
-    assert set(Outcome) == {*CASES, *AFTERWARDS, *LATER, Outcome.QUARANTINED}
+    assert set(Outcome) == {*CASES, *AFTERWARDS, *AT_THE_DOOR, Outcome.QUARANTINED}
 
 
 @pytest.mark.parametrize("outcome", CASES, ids=lambda outcome: outcome.label)
@@ -268,6 +272,28 @@ async def test_nor_when_it_cannot_go_on(
                 check("a refusal", (await place.ask(ask())).body)
         await place.until(lambda: not place.app.journeys)
         assert outcome.label in place.outcomes
+        check("what it tells of itself", (await told(place, caplog, file)).encode())
+
+
+@pytest.mark.parametrize("outcome", AT_THE_DOOR, ids=lambda outcome: outcome.label)
+@on_sockets
+async def test_nor_of_who_is_not_let_in(
+    outcome: Outcome, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEYS_PEPPER", f"{KEY}-pepper")
+    caplog.set_level(logging.DEBUG)
+    file = tmp_path / "journal"
+    folder = tmp_path if outcome is Outcome.UNAUTHENTICATED else tmp_path / "nowhere"
+    auth = Auth(keys="store", pepper=EnvSecret("KEYS_PEPPER"))
+    store = Store(f"sqlite:///{folder}/m.db")
+
+    def guarded(urls: list[str]) -> Config:
+        return structs.replace(config(file)(urls), auth=auth, store=store)
+
+    async with opened([Engine()], config=guarded) as place:
+        await asks(ask())(place)
+        await asks(get(f"/v1/models?key={KEY}", *HEADERS))(place)
+        assert place.outcomes == [outcome.label] * 2
         check("what it tells of itself", (await told(place, caplog, file)).encode())
 
 

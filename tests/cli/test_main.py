@@ -67,8 +67,8 @@ def test_these_are_the_commands() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         "", "serve", "demo", "config", "config show", "config schema", "replay",
         "endpoints", "findings", "reload", "bench", "twin",
-        "simulate", "simulate calibrate", "simulate profiles",
         "keys", "keys add", "keys list", "keys revoke", "db", "db upgrade",
+        "simulate", "simulate calibrate", "simulate profiles",
     }  # fmt: skip
 
 

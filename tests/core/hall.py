@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from maitred.core.words import (
     Endpoint,
     Endpoints,
     EndpointState,
+    Facts,
     Failure,
     Go,
     Identity,
@@ -26,7 +28,10 @@ from maitred.core.words import (
     Reset,
     Settings,
     Ticket,
+    Usage,
 )
+
+NO_FACTS = Facts()
 
 
 class Hall:
@@ -47,9 +52,9 @@ class Hall:
         urls = {pool: tuple(f"http://{host}:1" for host in hosts) for pool, hosts in pools.items()}
         self.gateway.update(Endpoints(urls), self.now)
 
-    def probe(self, name: str, *, ok: bool = True) -> None:
+    def probe(self, name: str, *, ok: bool = True, facts: Facts = NO_FACTS) -> None:
         """Ask; one that is not well refuses connections."""
-        self.gateway.update(Probed(name, ok, why="" if ok else "refused", refused=not ok), self.now)
+        self.gateway.update(Probed(name, ok, facts, "" if ok else "refused", refused=not ok), self.now)
 
     def open(self, **pools: str) -> None:
         """List addresses and have them all answer a probe."""
@@ -60,9 +65,12 @@ class Hall:
     def set(self, settings: Settings) -> None:
         self.gateway.update(Reset(settings), self.now)
 
-    def accept(self, pool: str = "p", body_bytes: int = 0, *, stream: bool = True) -> Ticket:
-        request = Request(f"r{next(self._ids)}", Api.CHAT, pool, pool, stream, body_bytes)
-        ticket = self.gateway.accept(request, Identity(), self.now)
+    def accept(
+        self, pool: str = "p", body_bytes: int = 0, *, stream: bool = True, tenant: str = "t", **more: Any
+    ) -> Ticket:
+        """Let one in; `more` of what its request has."""
+        request = Request(f"r{next(self._ids)}", Api.CHAT, pool, pool, stream, body_bytes, **more)
+        ticket = self.gateway.accept(request, Identity(tenant), self.now)
         self.tickets.append(ticket)
         return ticket
 
@@ -73,17 +81,21 @@ class Hall:
         """Release; whom it seated, in order."""
         return [effect.ticket for effect in self.release() if isinstance(effect, Go)]
 
-    def seat(self, pool: str = "p") -> Leg:
+    def seat(self, pool: str = "p", **more: Any) -> Leg:
         """Let one in and seat it; its leg."""
-        ticket = self.accept(pool)
+        ticket = self.accept(pool, **more)
         assert ticket in self.seated()
         return ticket.legs[0]
 
-    def fail(self, leg: Leg, kind: FailureKind = FailureKind.RESET) -> bool:
-        return self.gateway.fail(leg, Failure(kind), self.now)
+    def fail(
+        self, leg: Leg, kind: FailureKind = FailureKind.RESET, *, retry_after_s: float | None = None
+    ) -> bool:
+        return self.gateway.fail(leg, Failure(kind, retry_after_s=retry_after_s), self.now)
 
-    def finish(self, ticket: Ticket, outcome: Outcome = Outcome.COMPLETED) -> Outcome:
-        return self.gateway.finish(ticket, outcome, None, self.now)
+    def finish(
+        self, ticket: Ticket, outcome: Outcome = Outcome.COMPLETED, usage: Usage | None = None
+    ) -> Outcome:
+        return self.gateway.finish(ticket, outcome, usage, self.now)
 
     def endpoint(self, name: str) -> Endpoint:
         return self.gateway.table.by_name[name]
@@ -102,13 +114,13 @@ class Hall:
         return [e.outcome for e in self.events if isinstance(e, Ended) and e.ticket is ticket]
 
 
-def limited(**limits: int | float) -> Settings:
+def limited(**limits: Any) -> Settings:
     """Settings with these limits for every pool."""
-    return Settings(default=PoolSettings(**limits))  # type: ignore[arg-type]
+    return Settings(default=PoolSettings(**limits))
 
 
-def refused(hall: Hall, body_bytes: int = 0) -> Refusal:
+def refused(hall: Hall, body_bytes: int = 0, **more: Any) -> Refusal:
     """The refusal the next request gets."""
     with pytest.raises(Refusal) as caught:
-        hall.accept(body_bytes=body_bytes)
+        hall.accept(body_bytes=body_bytes, **more)
     return caught.value

@@ -1,7 +1,8 @@
 """A fleet that gets more than it can do: who is served, who is refused, and how soon each is told.
 
 Two small engines in virtual time, the production core before them. What they can do was found by a ladder of
-rates: at 5 requests a second of this mix 95 % are served within the goals, at 6 fewer.
+rates without any flow control (benchmarks/overload.py): at 6 requests a second of this mix 99 % are served
+within the goals, at 8 not a third.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from maitred.sim.fleet import Fleet
 from maitred.sim.simulate import simulate
 from maitred.sim.workload import load_workload
 
-CAPACITY_PER_S = 5
+CAPACITY_PER_S = 6
 SPAN_S = 120
 TTFT_S, TPOT_S = 2.0, 0.1
 BEFORE = {Outcome.QUEUE_FULL, Outcome.DEADLINE_UNMEETABLE}
@@ -44,6 +45,10 @@ models:
     slo: {ttft: 2s, tpot: 100ms}
 simulate: {profile: l40s-llama-3.1-8b}
 """
+OPEN = HOUSE.replace("cap: auto", "cap: 100000\n    saturation: concurrency").replace(
+    "slo: {ttft: 2s, tpot: 100ms}", ""
+)
+"""The same house, which lets everything through."""
 CHAT = "prompts: {tokens: {median: 300, p95: 1200}}, output: {median: 150, p95: 500}"
 AGENT = "prompts: {tokens: {median: 1500, p95: 4000}}, output: {median: 200, p95: 600}"
 BATCH = "prompts: {tokens: {median: 3000, p95: 8k}}, output: 300"
@@ -103,7 +108,7 @@ def quantile(values: Iterable[float], share: float) -> float:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_twice_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    at_capacity = sum(map(good, sent(tmp_path, *mix(CAPACITY_PER_S), seed=seed)))
+    at_capacity = sum(map(good, sent(tmp_path, *mix(CAPACITY_PER_S), house=OPEN, seed=seed)))
     look = Look(monkeypatch)
     records = sent(tmp_path, *mix(2 * CAPACITY_PER_S), seed=seed)
     assert sum(map(good, records)) >= 0.95 * at_capacity

@@ -19,6 +19,7 @@ from maitred.app.journal import JournalFile
 from maitred.app.kept import kept
 from maitred.config.changes import restart_needed
 from maitred.config.tree import Config
+from maitred.control.accounts import Accountant
 from maitred.control.beat import beat
 from maitred.control.discovery import Discovery
 from maitred.control.models import Models
@@ -115,6 +116,14 @@ class GatewayApp:
             config.scrape.period_s,
             config.scrape.timeout_s,
         )
+        self._accountant = Accountant(
+            self.identities.store,
+            core.limiter.charged,
+            self.house.update,
+            self.findings,
+            clock,
+            period_s=config.accounts.period_s,
+        )
         self.watch = Watch(core, self.findings, clock)
         self.hub.subscribe(self.watch.hears)
         self._lag_s, self._lagging = 0.0, False
@@ -128,12 +137,14 @@ class GatewayApp:
     async def start(self) -> tuple[str, int]:
         """Listen, and begin to look for the engines; the address listened at. Raises OSError, SchemaError."""
         await self.identities.start()
+        await self._accountant.start()
         data = self.config.listen.data
         self._listener = await self._network.listen(self._connection, data.host, data.port)
         self.sweep.start()
         loops = {
             "discovery": self.discovery.run,
             "scraping": self._scraper.run,
+            "the accounts": self._accountant.run,
             "watching": self.watch.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
@@ -156,6 +167,7 @@ class GatewayApp:
         self.pool.patience, self.pool.connect_s = _patience(config), config.upstream.connect_s
         self.inflate.bytes_max = _inflated_max(config)
         self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
+        self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
         self._label(settings)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
@@ -204,6 +216,7 @@ class GatewayApp:
         await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)
         for connection in list(self.front.connections.values()):
             connection.transport.close()
+        await self._accountant.work()
         await self.identities.stop()
         self.pool.close()
         self.inflate.close()

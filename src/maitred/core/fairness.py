@@ -1,10 +1,11 @@
 """Who is next within a band: start-time fair queueing over tenants, paid in tokens.
 
 Each tenant that waits has a flow with a tag: how much service it has had, over its weight. The least tag is
-next; serving moves it on by what the request is thought to cost, and at its end by what it did cost. The
-band's clock is the tag of who was served last. A newcomer starts there: it is owed nothing for the time it
-was not here, and owes nothing. (P. Goyal et al., Start-time Fair Queuing, 1996; in tokens: Y. Sheng et al.,
-Fairness in Serving Large Language Models, 2024.)
+next; serving moves it on by what the request is thought to cost, and at its end by what it did cost. A
+newcomer starts at the band's clock: it is owed nothing for the time it was not here, and owes nothing. The
+clock is the tag of who was served last, and moves on with what is served, by the part that each has of it:
+else those who come anew without end would keep behind them whoever was served once. (P. Goyal et al.,
+Start-time Fair Queuing, 1996; in tokens: Y. Sheng et al., Fairness in Serving Large Language Models, 2024.)
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class Band:
         if flow is None:
             flow = Flow(self._numbers)
             self._flows["" if limits.fairness == "strict" else ticket.identity.tenant] = flow
+        if not self.waiting and not ticket.attempts:
+            self.pace.begin(ticket.arrival)
         if not flow.waiting:
             flow.tag, flow.weight = max(flow.tag, self.clock), ticket.weight
             self.weight += flow.weight
@@ -127,6 +130,13 @@ class Band:
             self._turns.clear()
         return flow
 
+    def serve(self, flow: Flow, service: float) -> None:
+        """It is the flow's turn."""
+        before = flow.tag
+        self.charge(flow, service)
+        part = service / (self.weight + flow.weight)
+        self.clock = max(self.clock, before, min(self.clock + part, flow.tag))
+
     def charge(self, flow: Flow, service: float) -> None:
         """Count service to a flow: when it is its turn, and again when it is known what that cost."""
         flow.tag += service / flow.weight
@@ -149,11 +159,9 @@ class Band:
                 if turn[2].waiting and turn[0] == turn[2].tag:
                     heapq.heappush(self._turns, turn)
 
-    def newest(self) -> tuple[Ticket, Flow] | None:
-        """Who came last."""
-        for flow, entry in reversed(self._places.values()):
-            return entry[3], flow
-        return None
+    def newest(self) -> Iterator[Ticket]:
+        """Everybody who waits, who came last first."""
+        return (entry[3] for _, entry in reversed(self._places.values()))
 
     def all(self) -> list[Ticket]:
         """Everybody who waits."""

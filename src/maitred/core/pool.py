@@ -9,7 +9,7 @@ from maitred.core.fairness import cost_of
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.queue import NEVER, PoolQueue
-from maitred.core.saturation import AHEAD, has_room, patience_s
+from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
     Api,
     BandSettings,
@@ -32,13 +32,13 @@ CHANCE = 0.8
 HOLD_S = 2.0
 """So long may others pass one that is next and fits nowhere."""
 RATIO_MAX = 8.0
-"""Bound of what a prompt may differ from its estimate, either way, for the estimate to be mended by it."""
+"""A prompt that differs more from its estimate, either way, tells nothing of others."""
 
 
 class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
-    __slots__ = ("_cached", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
+    __slots__ = ("_fresh", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
 
     def __init__(
         self, name: str, limits: PoolSettings, bands: Sequence[BandSettings], outputs: Outputs
@@ -50,22 +50,28 @@ class Pool:
         self.service_s: float | None = None
         self._outputs = outputs
         self._ratio = 1.0  # of prompts to their estimates
-        self._cached = 0.0  # part of prompts that engines have in their caches already
+        self._fresh = 1.0  # part of prompts that engines do not have in their caches already
 
-    def ticket(self, request: Request, identity: Identity, band: BandSettings, now: float) -> Ticket:
+    def ticket(
+        self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
+    ) -> Ticket:
         """A ticket with what can be said beforehand: its size and, until then, how long it may wait."""
         limits = self.limits
         wait_s = limits.queue_wait_s if band.deadline_s is None else band.deadline_s
         if request.deadline_s is not None and request.deadline_s < wait_s:
             wait_s = request.deadline_s
         ticket = Ticket(request, identity, now, now + wait_s)
-        ticket.band = band.name
+        ticket.band, ticket.weight = band.name, weight
         prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
         if not request.prompt_exact:
             prompt_tokens = int(prompt_tokens * self._ratio)
         ticket.prompt_tokens = prompt_tokens
-        output_tokens = limits.kv_reserve * self.expected_output(request, identity)
-        ticket.need = int(prompt_tokens * (1 - self._cached) + output_tokens)
+        if request.api in GENERATING:
+            expected = self._outputs.expected(identity.tenant, request.model)
+            if request.output_tokens_max and request.output_tokens_max < expected:
+                expected = float(request.output_tokens_max)
+            ticket.expected = expected * request.sequences
+        ticket.need = int(prompt_tokens * self._fresh + limits.kv_reserve * ticket.expected)
         if request.adapter:
             ticket.lane = (f"+{request.adapter}",)
         return ticket
@@ -80,25 +86,25 @@ class Pool:
 
     def admit(
         self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float, later: Callable[[float], float]
-    ) -> Ticket | None:
-        """Let a ticket wait where others do already; who has to go for it. Raises Refusal.
+    ) -> Sequence[Ticket]:
+        """Let a ticket wait where others do already; who have to go for it. Raises Refusal.
 
         `later` makes of a predicted wait the one to tell. Whoever can be seated past those who wait may come.
         """
         queue, limits = self.queue, self.limits
         if not queue.behind(ticket) and ROUTING[limits.routing](endpoints, ticket, limits, now) is not None:
-            return None
+            return ()
         wait_s = queue.wait_s(ticket, limits, now)
         if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
             message = f"it would have to wait about {wait_s:.1f} s, longer than it can"
             raise Refusal(Outcome.DEADLINE_UNMEETABLE, message, retry_after_s=later(wait_s))
         if not queue.crowded(ticket, limits):
-            return None
-        victim = queue.victim(ticket, limits)
-        if victim is None:
+            return ()
+        victims = queue.victims(ticket, limits)
+        if not victims:
             drain_s = self.drain_s(endpoints) if wait_s is None else wait_s
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
-        return victim
+        return victims
 
     def next(self, endpoints: Sequence[Endpoint], now: float) -> tuple[Ticket, Endpoint] | None:
         """The next ticket that fits somewhere, and where.
@@ -107,15 +113,19 @@ class Pool:
         is kept for it.
         """
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
-        failed: dict[tuple[str, ...], int] = {}  # lane -> the least need that found no room
+        if (alone := queue.alone) is not None:
+            only = choose(endpoints, alone, limits, now)
+            return (alone, only) if only is not None else None
+        failed: dict[tuple[int, tuple[str, ...]], int] = {}  # of a band's lane the least need without room
         for ticket in queue.heads():
-            if ticket.need >= failed.get(ticket.lane, NEVER):
+            kind = ticket.rank, ticket.lane
+            if ticket.need >= failed.get(kind, NEVER):
                 continue
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
                 return ticket, endpoint
             first = not failed and not ticket.lane
-            failed[ticket.lane] = ticket.need
+            failed[kind] = ticket.need
             if (
                 first
                 and has_room(endpoints, limits, now)
@@ -125,34 +135,22 @@ class Pool:
                 endpoints = [endpoint for endpoint in endpoints if endpoint is not kept]
         return None
 
-    def expected_output(self, request: Request, identity: Identity) -> float:
-        """Tokens of all its answers together."""
-        if request.api not in GENERATING:
-            return 0.0
-        expected = self._outputs.expected(identity.tenant, request.model)
-        if request.output_tokens_max and request.output_tokens_max < expected:
-            expected = request.output_tokens_max
-        return expected * request.sequences
-
-    def cost(self, ticket: Ticket) -> float:
-        """What serving the ticket is thought to cost its tenant."""
-        return cost_of(ticket.prompt_tokens, self.expected_output(ticket.request, ticket.identity))
-
     def ended(self, ticket: Ticket, usage: Usage) -> None:
         """Learn from what a ticket came to, and have its tenant pay that instead of what was thought."""
-        request = ticket.request
+        request, prompt_tokens = ticket.request, usage.prompt_tokens
         if usage.exact:
-            if request.api in GENERATING and usage.output_tokens:
-                self._outputs.seen(
-                    ticket.identity.tenant, request.model, usage.output_tokens // request.sequences
-                )
-            if usage.prompt_tokens:
-                self._cached += RATIO_WEIGHT * (usage.cached_tokens / usage.prompt_tokens - self._cached)
-            if not request.prompt_exact and usage.prompt_tokens and ticket.prompt_tokens:
-                seen = self._ratio * usage.prompt_tokens / ticket.prompt_tokens
-                self._ratio += RATIO_WEIGHT * (min(RATIO_MAX, max(1 / RATIO_MAX, seen)) - self._ratio)
-        prompt_tokens = usage.prompt_tokens or ticket.prompt_tokens
-        self.queue.settle(ticket, cost_of(prompt_tokens - usage.cached_tokens, usage.output_tokens))
+            if usage.output_tokens and ticket.expected:
+                tokens = usage.output_tokens // request.sequences
+                self._outputs.seen(ticket.identity.tenant, request.model, tokens)
+            if prompt_tokens:
+                self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
+                if not request.prompt_exact and ticket.prompt_tokens:
+                    seen = self._ratio * prompt_tokens / ticket.prompt_tokens
+                    if 1 / RATIO_MAX < seen < RATIO_MAX:
+                        self._ratio += RATIO_WEIGHT * (seen - self._ratio)
+        if ticket.flow is not None:
+            fresh_tokens = (prompt_tokens or ticket.prompt_tokens) - usage.cached_tokens
+            self.queue.settle(ticket, cost_of(fresh_tokens, usage.output_tokens))
 
     def served(self, service_s: float) -> None:
         """A whole answer took so long."""
@@ -162,7 +160,7 @@ class Pool:
     def drain_s(self, endpoints: Sequence[Endpoint]) -> float:
         """What those who wait will take, one after the other in all places, by the time answers take."""
         places = sum(
-            endpoint.share * (self.limits.cap or endpoint.cap or 1)
+            endpoint.share * (self.limits.cap or endpoint.cap or CAP_START)
             for endpoint in endpoints
             if endpoint.state is READY
         )

@@ -9,10 +9,12 @@ import math
 
 OUTPUT_GUESS = 256.0
 """Tokens of an answer of which nothing is known."""
+ALL = ""
 QUANTILE, STEP = 0.75, 0.1
 """Three answers of four are no longer than predicted; the step is that of the logarithm."""
 PREDICTED_MAX = 4096
 """Tenants (each with each model) whose answers are remembered; the oldest are forgotten."""
+UP, DOWN = math.exp(STEP * QUANTILE), math.exp(STEP * (QUANTILE - 1))
 RATIO_WEIGHT = 0.05
 WINDOW_S = 10.0
 RETRY_SHARE, RETRY_FLOOR = 0.1, 10
@@ -26,37 +28,31 @@ class Outputs:
     """How long answers get, by tenant and model: an online quantile of each.
 
     By stochastic approximation (Robbins and Monro, 1951) of the logarithm: up by QUANTILE of a step when an
-    answer was longer than predicted, down by the rest when it was not.
+    answer was longer than predicted, down by the rest when it was not. Those of a new tenant are thought to
+    be like those of all.
     """
 
-    __slots__ = ("_by_model", "_of_tenant")
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._of_tenant: dict[tuple[str, str], float] = {}
-        self._by_model: dict[str, float] = {}
+        self._known: dict[tuple[str, str], float] = {}
 
     def expected(self, tenant: str, model: str) -> float:
         """Tokens of the next answer."""
-        known = self._of_tenant.get((tenant, model))
-        return known if known is not None else self._by_model.get(model, OUTPUT_GUESS)
+        known = self._known
+        return known.get((tenant, model)) or known.get((ALL, model)) or OUTPUT_GUESS
 
     def seen(self, tenant: str, model: str, tokens: int) -> None:
         """An answer had so many."""
-        key = (tenant, model)
-        known = self._of_tenant.get(key)
-        if known is None and len(self._of_tenant) >= PREDICTED_MAX:
-            del self._of_tenant[next(iter(self._of_tenant))]
-        self._of_tenant[key] = _moved(known, tokens)
-        self._by_model[model] = _moved(self._by_model.get(model), tokens)
-        if len(self._by_model) > PREDICTED_MAX:
-            del self._by_model[next(iter(self._by_model))]
-
-
-def _moved(known: float | None, tokens: int) -> float:
-    if known is None:
-        return max(1.0, float(tokens))
-    up = QUANTILE if tokens > known else QUANTILE - 1
-    return max(1.0, known * math.exp(STEP * up))
+        known = self._known
+        for key in ((tenant, model), (ALL, model)):
+            before = known.get(key)
+            if before is None:
+                known[key] = float(tokens or 1)
+                if len(known) > PREDICTED_MAX:
+                    del known[next(iter(known))]
+            else:
+                known[key] = before * UP if tokens > before else max(1.0, before * DOWN)
 
 
 class Pace:
@@ -75,6 +71,10 @@ class Pace:
             fade = math.exp(-passed_s / MEMORY_S)
             self._seats, self._time_s = self._seats * fade + 1, self._time_s * fade + passed_s
         self._last_at = now if others_wait else None
+
+    def begin(self, now: float) -> None:
+        """Somebody waits, the first."""
+        self._last_at = now
 
     def empty(self) -> None:
         """Nobody waits any more: what passes until the next one does is no pace."""
@@ -97,19 +97,24 @@ class RetryBudget:
         self._since = 0.0
         self._requests = self._retries = self._before = self._retries_before = 0
 
-    def request(self) -> None:
+    def request(self, now: float) -> None:
         """A request has come in."""
+        if now - self._since >= WINDOW_S:
+            self._turn(now)
         self._requests += 1
 
     def take(self, now: float) -> bool:
         """Whether one more repeat may be, and count it."""
         if now - self._since >= WINDOW_S:
-            gone = now - self._since >= 2 * WINDOW_S
-            self._before, self._retries_before = (0, 0) if gone else (self._requests, self._retries)
-            self._requests = self._retries = 0
-            self._since = now
+            self._turn(now)
         allowed = RETRY_FLOOR + RETRY_SHARE * (self._requests + self._before)
         if self._retries + self._retries_before >= allowed:
             return False
         self._retries += 1
         return True
+
+    def _turn(self, now: float) -> None:
+        gone = now - self._since >= 2 * WINDOW_S
+        self._before, self._retries_before = (0, 0) if gone else (self._requests, self._retries)
+        self._requests = self._retries = 0
+        self._since = now

@@ -48,9 +48,9 @@ def part(ticket: Ticket) -> float:
     return max(PART_MIN, 1 - LEFT * ticket.rank)
 
 
-def ahead_s(ticket: Ticket, ttft_s: float) -> float:
-    """How much may lie unread before a ticket's prompt; the less, the lower its band."""
-    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD * ticket.rank)
+def ahead_s(rank: int, ttft_s: float) -> float:
+    """How much may lie unread before a prompt; the less, the lower its band."""
+    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD * rank)
 
 
 def places_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
@@ -84,10 +84,27 @@ def engine_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: f
 
 
 def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
-    """Places, KV cache and, where there is a goal for the first token, prompts not yet read."""
-    if kv_full(endpoint, ticket, limits, now):
+    """Places, KV cache and, where there is a goal for the first token, prompts not yet read.
+
+    Asked of each endpoint for each request, so what the others do is written out.
+    """
+    cap, left = limits.cap or endpoint.cap or CAP_START, 1.0
+    if ticket.rank or endpoint.share < 1:
+        left = part(ticket)
+        cap = max(1, int(cap * endpoint.share * left))
+    running = endpoint.running
+    if running >= cap or endpoint.rests_until > now:
         return True
-    return limits.ttft_s is not None and backlog_s(endpoint, now) > ahead_s(ticket, limits.ttft_s)
+    if not running:
+        return False
+    kv_tokens = endpoint.facts.kv_tokens
+    if kv_tokens and endpoint.reserved + ticket.need > kv_tokens * left:
+        return True
+    if limits.ttft_s is None:
+        return False
+    ahead = ahead_s(ticket.rank, limits.ttft_s)
+    # As `opens_at` has it, to the last bit: else the timer rings and it is still full.
+    return endpoint.read_at - ahead > now or endpoint.unread > ahead * endpoint.prefill_rate
 
 
 SATURATION: dict[str, Full] = {
@@ -109,14 +126,15 @@ def has_room(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) ->
     )
 
 
-def opens_at(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) -> float:
-    """The next instant at which time alone makes room; infinity where none will."""
-    first_s = AHEAD * (limits.ttft_s or 0.0)
+def opens_at(endpoints: Iterable[Endpoint], ranks: Iterable[int], limits: PoolSettings, now: float) -> float:
+    """The next instant at which time alone makes room for who waits; infinity where none will."""
+    ttft_s = limits.ttft_s
+    aheads = [ahead_s(rank, ttft_s) for rank in ranks] if ttft_s is not None else []
     instants = [
         at
         for endpoint in endpoints
         if endpoint.state is READY
-        for at in (endpoint.rests_until, endpoint.read_at - first_s if limits.ttft_s is not None else 0.0)
+        for at in (endpoint.rests_until, *(endpoint.read_at - ahead for ahead in aheads))
         if at > now
     ]
     return min(instants, default=math.inf)
@@ -139,11 +157,12 @@ def reserve(leg: Leg, now: float) -> None:
     endpoint.running += 1
     endpoint.reserved += ticket.need
     leg.reserved = ticket.need
-    endpoint.read_at = max(endpoint.read_at, now) + ticket.prompt_tokens / endpoint.prefill_rate
+    begins_at = endpoint.read_at if endpoint.read_at > now else now  # noqa: FURB136 - max() costs thrice
+    endpoint.read_at = begins_at + ticket.prompt_tokens / endpoint.prefill_rate
     if ticket.request.stream:
         leg.unread = ticket.prompt_tokens
         endpoint.unread += leg.unread
-    leg.read_at = now + backlog_s(endpoint, now)
+        leg.read_at = now + backlog_s(endpoint, now)
 
 
 def grow(leg: Leg, output_tokens: int) -> None:

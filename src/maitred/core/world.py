@@ -6,8 +6,6 @@ that something has changed by which somebody's last hope may have gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from maitred.core import saturation
 from maitred.core.endpoints import DRAINING, EndpointTable, Sign
 from maitred.core.events import Emit, EndpointMoved
@@ -31,10 +29,6 @@ class World:
         self.stirred = False
         self._holds: dict[str, None] = {}  # endpoints held by the operator, also while they are not listed
         self._emit = emit
-
-    def endpoints(self, pool: str) -> Sequence[Endpoint]:
-        """Those of a pool, whatever their state."""
-        return self.table.by_pool.get(pool, ())
 
     def grow(self, now: float, settings: HealthSettings) -> None:
         """Give those on their slow start the share of now."""
@@ -63,6 +57,7 @@ class World:
         died = probed.refused
         if probed.ok:
             died = self.table.learn(endpoint, probed.facts)
+            endpoint.cap = endpoint.cap or saturation.first_cap(endpoint)
         if died:
             self.health.quarantine.died(endpoint, now, settings.quarantine_s)
         endpoint.why = probed.why
@@ -111,7 +106,8 @@ class World:
             return
         leg.phase = OVER
         saturation.give_back(leg)
-        self.vacated(leg.endpoint, now)
+        if leg.endpoint.state is DRAINING:
+            self.vacated(leg.endpoint, now)
 
     def vacated(self, endpoint: Endpoint, now: float) -> None:
         """A draining endpoint goes with its last leg."""

@@ -1,0 +1,126 @@
+"""One pool: what a ticket is thought to need, what is learned from answers, who is next."""
+
+from __future__ import annotations
+
+import pytest
+
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.pool import RATIO_MAX, Pool
+from maitred.core.predict import OUTPUT_GUESS, Outputs
+from maitred.core.saturation import CAP_START
+from maitred.core.words import (
+    Api,
+    BandSettings,
+    Endpoint,
+    EndpointState,
+    Identity,
+    PoolSettings,
+    Request,
+    Ticket,
+    Usage,
+)
+
+BAND = BandSettings("default")
+NOW = 1000.0
+
+
+def pool(**limits: object) -> Pool:
+    return Pool("p", PoolSettings(**limits), (BAND,), Outputs())  # type: ignore[arg-type]
+
+
+def ticket(of: Pool, **more: object) -> Ticket:
+    request = Request(**{"id": "r", "api": Api.CHAT, "model": "m", "pool": "p"} | more)  # type: ignore[arg-type]
+    return of.ticket(request, Identity("t"), BAND, NOW)
+
+
+def ended(of: Pool, usage: Usage, **more: object) -> None:
+    made = ticket(of, **more)
+    of.ended(made, usage)
+
+
+def test_what_a_ticket_needs_is_its_prompt_and_part_of_its_answer() -> None:
+    half = pool(kv_reserve=0.5)
+    assert ticket(half, prompt_tokens=100, prompt_exact=True).need == 100 + OUTPUT_GUESS / 2
+    assert ticket(half, prompt_tokens=100, prompt_exact=True, output_tokens_max=40).need == 120
+    assert ticket(half, prompt_tokens=100, output_tokens_max=40, sequences=3).need == 160
+    assert ticket(half, prompt_tokens=100, api=Api.EMBEDDINGS).need == 100
+
+
+def test_a_prompt_is_estimated_from_its_bytes_where_nobody_counted_it() -> None:
+    made = ticket(pool(), body_bytes=4000)
+    assert made.prompt_tokens == 1000
+
+
+def test_what_it_is_thought_to_cost() -> None:
+    some = pool()
+    assert some.cost(ticket(some, prompt_tokens=100, output_tokens_max=40)) == 180
+
+
+def test_estimates_are_mended_by_what_engines_count_and_exact_ones_are_not() -> None:
+    some = pool()
+    for _ in range(200):  # this client's language has two tokens where we count one
+        ended(some, Usage(2 * 1000, 0, 10), prompt_tokens=1000)
+    assert ticket(some, prompt_tokens=1000).prompt_tokens == pytest.approx(2000, rel=0.01)
+    assert ticket(some, prompt_tokens=1000, prompt_exact=True).prompt_tokens == 1000
+
+
+def test_how_far_estimates_are_mended_is_bounded() -> None:
+    some = pool()
+    for _ in range(1000):
+        ended(some, Usage(10**9, 0, 10), prompt_tokens=10)
+    assert ticket(some, prompt_tokens=1000).prompt_tokens <= RATIO_MAX * 1000
+
+
+def test_what_engines_have_cached_needs_no_room() -> None:
+    some = pool(kv_reserve=0.0)
+    for _ in range(200):
+        ended(some, Usage(1000, 800, 10), prompt_tokens=1000, prompt_exact=True)
+    assert ticket(some, prompt_tokens=1000, prompt_exact=True).need == pytest.approx(200, abs=5)
+
+
+def test_figures_that_were_counted_here_teach_nothing() -> None:
+    some = pool()
+    ended(some, Usage(9999, 0, 9999, exact=False), prompt_tokens=10)
+    assert some.expected_output(ticket(some).request, Identity("t")) == OUTPUT_GUESS
+    assert ticket(some, prompt_tokens=1000).prompt_tokens == 1000
+
+
+def test_answers_asked_for_together_are_predicted_one_by_one() -> None:
+    some = pool()
+    ended(some, Usage(10, 0, 90), prompt_tokens=10, sequences=3)
+    assert some.expected_output(ticket(some).request, Identity("t")) == 30
+
+
+def test_a_goal_for_the_first_token_bounds_the_wait_by_the_fastest_engine() -> None:
+    some = pool()
+    endpoints = [endpoint(prefill_rate=rate) for rate in (500.0, 1000.0)]
+    endpoints.append(Endpoint("x", "p", "", EndpointState.EJECTED, prefill_rate=1e9))
+    made = ticket(some, prompt_tokens=300, prompt_exact=True)
+    some.hold_to(made, 2.0, endpoints)
+    assert made.queue_deadline == pytest.approx(NOW + 1.8 - 0.3 - 0.5)
+    patient = ticket(some, prompt_tokens=300, prompt_exact=True, deadline_s=0.1)
+    some.hold_to(patient, 2.0, endpoints)
+    assert patient.queue_deadline == NOW + 0.1
+
+
+def endpoint(**more: object) -> Endpoint:
+    return Endpoint("p/a", "p", "", EndpointState.READY, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("cap", "own", "places"), [(4, 0, 4), (0, 9, 9), (0, 0, CAP_START)])
+def test_the_time_to_drain_goes_by_all_places(cap: int, own: int, places: int) -> None:
+    some = pool(cap=cap)
+    some.served(8.0)
+    for _ in range(9):
+        some.queue.push(ticket(some))
+    assert some.drain_s([endpoint(cap=own)]) == pytest.approx(10 * 8.0 / places)
+    assert some.drain_s([]) == 0.0
+
+
+def test_a_refusal_for_want_of_room_tells_the_wait() -> None:
+    some = pool(cap=1, queue_requests_max=1)
+    some.queue.push(ticket(some))
+    with pytest.raises(Refusal) as caught:
+        some.admit(ticket(some), [endpoint(running=1)], NOW, lambda wait_s: wait_s + 1000)
+    assert caught.value.outcome is Outcome.QUEUE_FULL
+    assert caught.value.retry_after_s == 1002.0

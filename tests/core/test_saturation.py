@@ -1,0 +1,351 @@
+"""When an endpoint is full, by each policy, and what is learned of how much it can take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from maitred.core import saturation
+from maitred.core.saturation import (
+    AHEAD,
+    BUSY_KV,
+    BUSY_WAITING,
+    CAP_PERIOD_S,
+    CAP_START,
+    LEFT,
+    PREFILL_SEEN_TOKENS,
+    SATURATION,
+    STALE_S,
+    first_cap,
+    has_room,
+    opens_at,
+)
+from maitred.core.words import (
+    Api,
+    Endpoint,
+    EndpointState,
+    Facts,
+    Identity,
+    Leg,
+    Load,
+    PoolSettings,
+    Request,
+    Settings,
+    Ticket,
+)
+
+NOW = 1000.0
+AUTO = PoolSettings(cap=0)
+
+
+def endpoint(name: str = "p/a", **more: object) -> Endpoint:
+    return Endpoint(name, "p", "", EndpointState.READY, **more)  # type: ignore[arg-type]
+
+
+def ticket(prompt_tokens: int = 0, need: int = 0, rank: int = 0, *, stream: bool = True) -> Ticket:
+    made = Ticket(Request("r", Api.CHAT, "m", "p", stream), Identity(), NOW, NOW + 30)
+    made.prompt_tokens, made.need, made.rank = prompt_tokens, need or prompt_tokens, rank
+    return made
+
+
+def full(place: Endpoint, one: Ticket, limits: PoolSettings = AUTO, now: float = NOW) -> bool:
+    return SATURATION[limits.saturation](place, one, limits, now)
+
+
+def leg(place: Endpoint, one: Ticket, now: float = NOW) -> Leg:
+    """One that holds what its ticket needs, and was sent."""
+    made = Leg(1, one, place, 0, 1, now)
+    saturation.reserve(made, now)
+    made.sent_at = now
+    return made
+
+
+# -- places -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", SATURATION)
+def test_places_bound_every_policy(policy: str) -> None:
+    limits = PoolSettings(cap=4, saturation=policy)
+    assert not full(endpoint(running=3), ticket(), limits)
+    assert full(endpoint(running=4), ticket(), limits)
+
+
+@pytest.mark.parametrize("policy", SATURATION)
+def test_an_endpoint_that_rests_is_full(policy: str) -> None:
+    place, limits = endpoint(rests_until=NOW + 5), PoolSettings(saturation=policy)
+    assert full(place, ticket(), limits)
+    assert not full(place, ticket(), limits, NOW + 5)
+
+
+def test_a_lower_band_leaves_places_to_those_above_it() -> None:
+    limits = PoolSettings(cap=100)
+    room = [100 - LEFT * 100 * rank for rank in range(3)]
+    for rank, most in enumerate(room):
+        assert not full(endpoint(running=int(most) - 1), ticket(rank=rank), limits)
+        assert full(endpoint(running=int(most)), ticket(rank=rank), limits)
+    assert not full(endpoint(), ticket(rank=40), PoolSettings(cap=1))  # one place is anybody's
+
+
+def test_a_slow_start_has_part_of_the_places() -> None:
+    limits = PoolSettings(cap=100)
+    assert not full(endpoint(running=24, share=0.25), ticket(), limits)
+    assert full(endpoint(running=25, share=0.25), ticket(), limits)
+
+
+def test_whether_there_is_room_at_all() -> None:
+    limits = PoolSettings(cap=2)
+    assert has_room([endpoint(running=2), endpoint(running=1)], limits, NOW)
+    assert not has_room([endpoint(running=2), endpoint(rests_until=NOW + 1)], limits, NOW)
+    gone = endpoint()
+    gone.state = EndpointState.EJECTED
+    assert not has_room([gone], limits, NOW)
+
+
+# -- the KV cache -----------------------------------------------------------------------------------
+
+KV = Facts(kv_tokens=1000)
+
+
+@pytest.mark.parametrize("policy", ["kv-tokens", "auto"])
+def test_what_is_reserved_and_needed_fits_the_cache(policy: str) -> None:
+    limits = PoolSettings(saturation=policy)
+    place = endpoint(facts=KV, running=1, reserved=700)
+    assert not full(place, ticket(need=300), limits)
+    assert full(place, ticket(need=301), limits)
+    assert not full(place, ticket(need=301), PoolSettings(saturation="concurrency"))
+
+
+def test_an_empty_endpoint_takes_what_is_larger_than_its_cache() -> None:
+    place = endpoint(facts=KV)
+    assert not full(place, ticket(need=5000))
+    leg(place, ticket(need=5000))
+    assert full(place, ticket(need=1))
+
+
+def test_a_lower_band_leaves_cache_to_those_above_it() -> None:
+    place = endpoint(facts=KV, running=1, reserved=500)
+    assert full(place, ticket(need=490, rank=1))
+    assert not full(place, ticket(need=480, rank=1))
+    assert not full(place, ticket(need=490))
+
+
+def test_an_answer_longer_than_thought_takes_more() -> None:
+    place = endpoint(facts=KV)
+    held = leg(place, ticket(prompt_tokens=100, need=150))
+    saturation.grow(held, 48)
+    assert place.reserved == 150
+    saturation.grow(held, 64)
+    saturation.grow(held, 80)
+    assert place.reserved == 180
+    saturation.give_back(held)
+    assert (place.reserved, place.unread, place.running, held.reserved) == (0, 0, 0, 0)
+
+
+# -- what the engine says ---------------------------------------------------------------------------
+
+BY_WORD = PoolSettings(saturation="utilization")
+
+
+@pytest.mark.parametrize("load", [Load(waiting=BUSY_WAITING), Load(kv_use=BUSY_KV)])
+def test_an_engine_that_is_busy_by_its_own_word_is_full_while_that_is_fresh(load: Load) -> None:
+    place = endpoint(load=load, observed_at=NOW)
+    assert full(place, ticket(), BY_WORD, NOW + STALE_S)
+    assert not full(place, ticket(), BY_WORD, NOW + STALE_S + 0.1)  # an old word stops nothing
+
+
+@pytest.mark.parametrize("load", [None, Load(running=99, waiting=99, kv_use=1.0)])
+def test_without_a_fresh_word_our_own_ledger_says_when_it_is_full(load: Load | None) -> None:
+    """Nor is silence taken for idleness."""
+    place = endpoint(facts=KV, load=load, observed_at=NOW - 60, running=1, reserved=700)
+    assert not full(place, ticket(need=300), BY_WORD)
+    assert full(place, ticket(need=301), BY_WORD)
+
+
+def test_a_signal_stuck_at_nought_does_not_open_places() -> None:
+    place = endpoint(load=Load(), observed_at=NOW, running=4)
+    assert full(place, ticket(), PoolSettings(cap=4, saturation="utilization"))
+
+
+def test_other_policies_do_not_listen_to_it() -> None:
+    place = endpoint(load=Load(waiting=99, kv_use=1.0), observed_at=NOW)
+    assert not full(place, ticket())
+
+
+# -- prompts not yet read ---------------------------------------------------------------------------
+
+GOAL = PoolSettings(ttft_s=2.0)
+RATE = 1000.0
+
+
+def test_so_many_prompts_lie_ahead_as_leave_the_goal_within_reach() -> None:
+    place = endpoint(prefill_rate=RATE)
+    one = ticket(prompt_tokens=int(AHEAD * 2.0 * RATE))
+    leg(place, one)
+    assert not full(place, one, GOAL)
+    assert full(place, ticket(rank=1), GOAL)  # who comes below waits outside
+    leg(place, ticket(prompt_tokens=1))
+    assert full(place, one, GOAL)
+    assert not full(place, one, PoolSettings())  # without a goal nothing is late
+
+
+def test_reading_is_a_clock_until_the_first_token_shows_more() -> None:
+    place = endpoint(prefill_rate=RATE)
+    plain = leg(place, ticket(prompt_tokens=2000, stream=False))
+    assert full(place, ticket(), GOAL, NOW + 1.4)
+    assert not full(place, ticket(), GOAL, NOW + 1.5)
+    saturation.give_back(plain)
+    stream = leg(place, ticket(prompt_tokens=2000), NOW + 10)
+    assert full(place, ticket(), GOAL, NOW + 20)  # it should have been read, and was not
+    assert place.unread == 2000
+    saturation.first_token(stream, NOW + 20)
+    assert place.unread == 0
+    assert not full(place, ticket(), GOAL, NOW + 20)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 5])
+def test_the_timer_rings_when_a_band_finds_room_and_not_before(rank: int) -> None:
+    for thirds in range(1, 200):  # whatever the floats round to
+        place = endpoint(prefill_rate=RATE * thirds / 3)
+        leg(place, ticket(prompt_tokens=4001, stream=False), NOW / 7)
+        at = opens_at([place], [rank], GOAL, NOW / 7)
+        if at < math.inf:
+            assert full(place, ticket(rank=rank), GOAL, math.nextafter(at, 0.0))
+            assert not full(place, ticket(rank=rank), GOAL, at)
+
+
+def test_the_timer_rings_at_the_end_of_a_rest() -> None:
+    resting, other = endpoint(rests_until=NOW + 7), endpoint(rests_until=NOW + 9)
+    assert opens_at([other, resting], [0], AUTO, NOW) == NOW + 7
+    assert opens_at([other, resting], [0], AUTO, NOW + 7) == NOW + 9
+    assert opens_at([other, resting], [0], AUTO, NOW + 9) == math.inf
+
+
+def test_a_first_token_teaches_how_fast_prompts_are_read() -> None:
+    place = endpoint()
+    for number in range(60):
+        at = NOW + number * 100
+        saturation.first_token(leg(place, ticket(prompt_tokens=10_000), at), at + 1.0)
+        place.running, place.read_at = 0, 0.0
+    assert place.prefill_rate == pytest.approx(10_000, rel=0.05)
+
+
+@pytest.mark.parametrize(("prompt_tokens", "sent"), [(PREFILL_SEEN_TOKENS - 1, True), (10_000, False)])
+def test_what_teaches_nothing_of_the_rate(prompt_tokens: int, sent: bool) -> None:
+    place = endpoint(prefill_rate=RATE)
+    held = leg(place, ticket(prompt_tokens=prompt_tokens))
+    held.sent_at *= sent
+    saturation.first_token(held, NOW + 0.001)
+    assert place.prefill_rate == RATE
+
+
+def test_one_odd_reading_moves_the_rate_by_a_step_at_most() -> None:
+    place = endpoint(prefill_rate=RATE)
+    saturation.first_token(leg(place, ticket(prompt_tokens=1000)), NOW + 3600.0)
+    assert place.prefill_rate == pytest.approx(RATE * math.exp(-0.2))
+
+
+# -- automatic caps ---------------------------------------------------------------------------------
+
+
+def ends(place: Endpoint, tpot_s: float, now: float, limits: PoolSettings, *peers: Endpoint) -> None:
+    """A stream of 101 tokens ends that took so long for each."""
+    held = Leg(1, ticket(), place, 0, 1, now, answered_at=now - 100 * tpot_s)
+    saturation.pace(held, 101, (place, *peers), limits, now)
+
+
+def test_where_an_automatic_cap_begins() -> None:
+    assert first_cap(endpoint()) == CAP_START
+    assert first_cap(endpoint(facts=Facts(slots=4))) == 4
+
+
+def test_an_automatic_cap_rises_while_it_binds_and_no_faster_than_engines_show_it() -> None:
+    place, limits = endpoint(cap=40, running=40), PoolSettings(cap=0, tpot_s=0.05)
+    for _ in range(3):
+        ends(place, 0.02, NOW, limits)
+    assert place.cap == 42
+    ends(place, 0.02, NOW + CAP_PERIOD_S, limits)
+    assert place.cap == 42  # 40 run; it does not bind
+    place.running = 42
+    ends(place, 0.02, NOW + CAP_PERIOD_S, limits)
+    assert place.cap == 44
+
+
+def test_an_automatic_cap_falls_where_tokens_come_too_slowly() -> None:
+    place, limits = endpoint(cap=40, running=40), PoolSettings(cap=0, tpot_s=0.05)
+    ends(place, 0.10, NOW, limits)
+    assert place.cap == 36
+    place.running = 10
+    ends(place, 0.10, NOW + CAP_PERIOD_S, limits)
+    assert place.cap == 9  # of what runs, not of what might
+    for period in range(2, 99):
+        ends(place, 0.10, NOW + period * CAP_PERIOD_S, limits)
+    assert place.cap >= 1
+
+
+def test_a_cap_of_the_settings_stays() -> None:
+    place = endpoint(running=40)
+    ends(place, 0.10, NOW, PoolSettings(cap=40, tpot_s=0.05))
+    assert place.cap == 0
+
+
+@pytest.mark.parametrize(
+    ("load", "before", "cap"),
+    [
+        (Load(waiting=1), None, 36),
+        (Load(preemptions=3), 2, 36),
+        (Load(preemptions=3), 3, 40),
+        (Load(preemptions=3), None, 40),  # the first reading: those may be old
+        (Load(running=99, kv_use=1.0), None, 40),
+    ],
+)
+def test_what_waits_inside_an_engine_or_was_put_out_lowers_its_cap(
+    load: Load, before: int | None, cap: int
+) -> None:
+    place = endpoint(cap=40, running=40, load=load)
+    saturation.observed(place, before, Settings(default=AUTO), NOW)
+    assert place.cap == cap
+    fixed = endpoint(running=40, load=Load(waiting=9))
+    saturation.observed(fixed, None, Settings(default=PoolSettings(cap=40)), NOW)
+    assert fixed.cap == 0
+
+
+# -- outliers ---------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_far_slower_than_its_fastest_peer_is_an_outlier_until_it_recovers() -> None:
+    slow, fast = endpoint("p/a"), endpoint("p/b")
+    ends(fast, 0.01, NOW, AUTO, slow)
+    ends(slow, 0.03, NOW, AUTO, fast)
+    assert (slow.slowness, fast.slowness) == (1.0, 1.0)  # three times as slow is no outlier
+    for _ in range(60):
+        ends(slow, 1.0, NOW, AUTO, fast)
+    assert slow.slowness == pytest.approx(100, rel=0.05)
+    for _ in range(60):
+        ends(slow, 0.01, NOW, AUTO, fast)
+    assert slow.slowness == 1.0
+
+
+def test_an_answer_of_one_token_has_no_pace() -> None:
+    place = endpoint()
+    saturation.pace(Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), 1, (place,), AUTO, NOW + 9)
+    assert place.tpot_s == 0.0
+
+
+# -- too late ---------------------------------------------------------------------------------------
+
+
+def test_who_can_no_longer_have_its_first_token_in_time_is_too_late() -> None:
+    place, one = endpoint(prefill_rate=RATE), ticket(prompt_tokens=500)
+    one.ttft_s = 2.0  # 1.8 s planned, half a second to read it: 1.3 s of waiting
+    assert not saturation.too_late(one, place, NOW + 1.29)
+    assert saturation.too_late(one, place, NOW + 1.31)
+    leg(place, ticket(prompt_tokens=400), NOW + 1.0)  # and less behind another
+    assert saturation.too_late(one, place, NOW + 1.0)
+
+
+def test_a_prompt_that_cannot_be_read_in_time_may_wait_a_little_all_the_same() -> None:
+    place, one = endpoint(prefill_rate=RATE), ticket(prompt_tokens=60_000)
+    one.ttft_s = 2.0
+    assert not saturation.too_late(one, place, NOW + AHEAD * 2.0)
+    assert saturation.too_late(one, place, NOW + AHEAD * 2.0 + 0.01)
