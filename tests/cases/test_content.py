@@ -166,6 +166,7 @@ CASES: dict[Outcome, list[Do]] = {
         asks(ask(model=PROMPT)),
         asks(ask(model=PROMPT * 200)),
     ],
+    Outcome.CONTEXT_TOO_LONG: [asks(ask(max_tokens=2**31 - 1))],
     Outcome.QUEUE_FULL: [crowds],
     Outcome.QUEUE_DEADLINE: [crowds],
     Outcome.ENGINE_REFUSED: [asks(ask(), [whole(ERROR, status=400)])],
