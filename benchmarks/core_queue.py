@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/core_queue.py
 
 The tenth pool has room: what is let in there is seated by the next `release`. The others are backlogged: one
-ends, and `release` seats the next in its place. Prints a table of microseconds of CPU for each call, the pauses
+ends, and `release` seats the next in its place. Prints a table of microseconds of CPU a call, the pauses
 of the garbage collector, set as `serve` sets it, and memory.
 """
 

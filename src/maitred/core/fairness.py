@@ -26,8 +26,8 @@ FLOWS_KEPT = 1024
 LOOK = 8
 """So many flows are looked at past the one that is next and fits nowhere."""
 
-Entry = tuple[float, int, int, Ticket]
-"""Place in a lane: what the order goes by, tries (more of them first), number, and who stands there."""
+Entry = tuple[float, int, int, Ticket, "Flow"]
+"""Place in a lane: what the order goes by, tries (more of them first), number, who it is, of which flow."""
 
 
 def cost_of(prompt_tokens: float, output_tokens: float) -> float:
@@ -81,7 +81,7 @@ class Band:
     def __init__(self, settings: BandSettings) -> None:
         self.settings = settings
         self._flows: dict[str, Flow] = {}
-        self._places: dict[int, tuple[Flow, Entry]] = {}
+        self._places: dict[int, Entry] = {}
         self._turns: list[tuple[float, int, Flow]] = []
         self._numbers = 0
         self.clock = self.credit = self.weight = 0.0
@@ -105,15 +105,16 @@ class Band:
             flow.tag, flow.weight = max(flow.tag, self.clock), ticket.weight
             self.weight += flow.weight
             self._line_up(flow)
-        entry = (ORDER[limits.order](ticket), -ticket.attempts, self._numbers, ticket)
+        entry = (ORDER[limits.order](ticket), -ticket.attempts, self._numbers, ticket, flow)
         insort(flow.lanes.setdefault(ticket.lane, []), entry)
-        self._places[id(ticket)] = flow, entry
+        self._places[id(ticket)] = entry
         flow.waiting += 1
         self.waiting += 1
 
     def remove(self, ticket: Ticket) -> Flow:
         """Take a waiting ticket out, whatever the reason; its flow."""
-        flow, entry = self._places.pop(id(ticket))
+        entry = self._places.pop(id(ticket))
+        flow = entry[4]
         lane = flow.lanes[ticket.lane]
         del lane[bisect_left(lane, entry)]
         if not lane:
@@ -161,11 +162,11 @@ class Band:
 
     def newest(self) -> Iterator[Ticket]:
         """Everybody who waits, who came last first."""
-        return (entry[3] for _, entry in reversed(self._places.values()))
+        return (entry[3] for entry in reversed(self._places.values()))
 
     def all(self) -> list[Ticket]:
         """Everybody who waits."""
-        return [entry[3] for _, entry in self._places.values()]
+        return [entry[3] for entry in self._places.values()]
 
     def _line_up(self, flow: Flow) -> None:
         heapq.heappush(self._turns, (flow.tag, flow.number, flow))
