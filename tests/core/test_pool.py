@@ -6,7 +6,7 @@ import pytest
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import RATIO_MAX, Pool
-from maitred.core.predict import OUTPUT_GUESS, Outputs
+from maitred.core.predict import OUTPUT_GUESS
 from maitred.core.saturation import CAP_START
 from maitred.core.words import (
     Api,
@@ -25,7 +25,7 @@ NOW = 1000.0
 
 
 def pool(**limits: object) -> Pool:
-    return Pool("p", PoolSettings(**limits), (BAND,), Outputs())  # type: ignore[arg-type]
+    return Pool("p", PoolSettings(**limits), (BAND,))  # type: ignore[arg-type]
 
 
 def ticket(of: Pool, **more: object) -> Ticket:

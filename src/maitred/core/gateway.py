@@ -24,7 +24,6 @@ from maitred.core.limiter import Limiter
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
-from maitred.core.predict import Outputs
 from maitred.core.queue import NEVER
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -91,10 +90,9 @@ class Gateway:
         self.waiting = 0
         self._world = World(emit)
         self._by_pool = self._world.table.by_pool
-        self._quarantine = self._world.health.quarantine
+        self._quarantine, self._slow = self._world.health.quarantine, self._world.health.slow
         self._pools: dict[str, Pool] = {}
         self._closed: dict[str, None] = {}  # pools that left while somebody waited
-        self._outputs = Outputs()
         self._limited = is_limited(settings)
         self._rng = rng
         self._emit = emit
@@ -131,7 +129,8 @@ class Gateway:
         if not self.waiting and not self.outbox:
             return []
         effects, self.outbox = self.outbox, []
-        self._world.grow(now, self.settings.health)
+        if self._slow.next_at is not None:
+            self._world.grow(now, self.settings.health)
         if self._closed:
             self._close(now, effects)
         stirred, touched = self._world.stirred, self._world.touched
@@ -295,7 +294,7 @@ class Gateway:
 
     def _new_pool(self, name: str) -> Pool:
         settings = self.settings
-        return Pool(name, settings.pools.get(name, settings.default), settings.bands, self._outputs)
+        return Pool(name, settings.pools.get(name, settings.default), settings.bands)
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         settings = self.settings

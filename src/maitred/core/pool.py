@@ -29,6 +29,8 @@ RECENT = 0.1
 BYTES_PER_TOKEN = 4
 CHANCE = 0.8
 """Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
+MODELS_MAX = 1024
+"""Names of one pool, aliases and adapters, whose answers are told apart."""
 HOLD_S = 2.0
 """So long may others pass one that is next and fits nowhere."""
 RATIO_MAX = 8.0
@@ -40,15 +42,13 @@ class Pool:
 
     __slots__ = ("_fresh", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
 
-    def __init__(
-        self, name: str, limits: PoolSettings, bands: Sequence[BandSettings], outputs: Outputs
-    ) -> None:
+    def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         self.name = name
         self.limits = limits
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
         self.service_s: float | None = None
-        self._outputs = outputs
+        self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
         self._fresh = 1.0  # part of prompts that engines do not have in their caches already
 
@@ -60,21 +60,29 @@ class Pool:
         wait_s = limits.queue_wait_s if band.deadline_s is None else band.deadline_s
         if request.deadline_s is not None and request.deadline_s < wait_s:
             wait_s = request.deadline_s
-        ticket = Ticket(request, identity, now, now + wait_s)
-        ticket.band, ticket.weight = band.name, weight
         prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
         if not request.prompt_exact:
             prompt_tokens = int(prompt_tokens * self._ratio)
-        ticket.prompt_tokens = prompt_tokens
+        expected = 0.0
         if request.api in GENERATING:
-            expected = self._outputs.expected(identity.tenant, request.model)
+            expected = self._answers(request.model).expected(identity.tenant)
             if request.output_tokens_max and request.output_tokens_max < expected:
                 expected = float(request.output_tokens_max)
-            ticket.expected = expected * request.sequences
-        ticket.need = int(prompt_tokens * self._fresh + limits.kv_reserve * ticket.expected)
-        if request.adapter:
-            ticket.lane = (f"+{request.adapter}",)
-        return ticket
+            expected *= request.sequences
+        need = int(prompt_tokens * self._fresh + limits.kv_reserve * expected)
+        lane = (f"+{request.adapter}",) if request.adapter else ()
+        # By position, in the order of the fields: keywords cost as much again.
+        return Ticket(
+            request, identity, now, now + wait_s, band.name, weight, prompt_tokens, expected, need, lane
+        )
+
+    def _answers(self, model: str) -> Outputs:
+        outputs = self._outputs.get(model)
+        if outputs is None:
+            outputs = self._outputs[model] = Outputs()
+            if len(self._outputs) > MODELS_MAX:
+                del self._outputs[next(iter(self._outputs))]
+        return outputs
 
     def hold_to(self, ticket: Ticket, ttft_s: float, endpoints: Sequence[Endpoint]) -> None:
         """Have the ticket wait no longer than leaves the goal for its first token within reach."""
@@ -141,7 +149,7 @@ class Pool:
         if usage.exact:
             if usage.output_tokens and ticket.expected:
                 tokens = usage.output_tokens // request.sequences
-                self._outputs.seen(ticket.identity.tenant, request.model, tokens)
+                self._answers(request.model).seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
                 self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
                 if not request.prompt_exact and ticket.prompt_tokens:

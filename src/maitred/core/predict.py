@@ -9,7 +9,6 @@ import math
 
 OUTPUT_GUESS = 256.0
 """Tokens of an answer of which nothing is known."""
-ALL = ""
 QUANTILE, STEP = 0.75, 0.1
 """Three answers of four are no longer than predicted; the step is that of the logarithm."""
 PREDICTED_MAX = 4096
@@ -25,34 +24,43 @@ MEMORY_S = 10.0
 
 
 class Outputs:
-    """How long answers get, by tenant and model: an online quantile of each.
+    """How long a model's answers get, by tenant: an online quantile of each.
 
     By stochastic approximation (Robbins and Monro, 1951) of the logarithm: up by QUANTILE of a step when an
     answer was longer than predicted, down by the rest when it was not. Those of a new tenant are thought to
     be like those of all.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_of_all", "_of_tenant")
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], float] = {}
+        self._of_tenant: dict[str, float] = {}
+        self._of_all = OUTPUT_GUESS
 
-    def expected(self, tenant: str, model: str) -> float:
+    def expected(self, tenant: str) -> float:
         """Tokens of the next answer."""
-        known = self._known
-        return known.get((tenant, model)) or known.get((ALL, model)) or OUTPUT_GUESS
+        return self._of_tenant.get(tenant) or self._of_all
 
-    def seen(self, tenant: str, model: str, tokens: int) -> None:
+    def seen(self, tenant: str, tokens: int) -> None:
         """An answer had so many."""
-        known = self._known
-        for key in ((tenant, model), (ALL, model)):
-            before = known.get(key)
-            if before is None:
-                known[key] = float(tokens or 1)
-                if len(known) > PREDICTED_MAX:
-                    del known[next(iter(known))]
-            else:
-                known[key] = before * UP if tokens > before else max(1.0, before * DOWN)
+        known = self._of_tenant
+        before = known.get(tenant)
+        if before is None:
+            if not known:
+                self._of_all = float(tokens or 1)
+            elif len(known) >= PREDICTED_MAX:
+                del known[next(iter(known))]
+            known[tenant] = float(tokens or 1)
+            return
+        if tokens > before:
+            known[tenant] = before * UP
+        elif before > 1:
+            known[tenant] = before * DOWN
+        of_all = self._of_all
+        if tokens > of_all:
+            self._of_all = of_all * UP
+        elif of_all > 1:
+            self._of_all = of_all * DOWN
 
 
 class Pace:

@@ -268,20 +268,20 @@ class Ticket(Struct, eq=False):
     identity: Identity
     arrival: float
     queue_deadline: float
+    band: str = "default"
+    weight: float = 1.0
+    prompt_tokens: int = 0
+    expected: float = 0.0
+    need: int = 0
+    lane: tuple[str, ...] = ()
+    rank: int = 0
+    ttft_s: float = 0.0
     phase: Phase = Phase.QUEUED
     legs: list[Leg] = []
     attempts: int = 0
     excluded: tuple[str, ...] = ()
     blamed: Endpoint | None = None
-    lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
-    band: str = "default"
-    rank: int = 0
-    weight: float = 1.0
-    ttft_s: float = 0.0
-    prompt_tokens: int = 0
-    expected: float = 0.0
-    need: int = 0
     flow: Any = None
     charged: float = 0.0
     hold: Hold | None = None
