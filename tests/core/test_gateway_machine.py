@@ -20,7 +20,7 @@ from maitred.core.events import Ended, Event
 from maitred.core.fairness import FAIRNESS
 from maitred.core.journal import RecordingGateway, replay
 from maitred.core.outcome import FailureKind, Outcome, Refusal
-from maitred.core.saturation import CAP_START, SATURATION, ahead_s, too_late
+from maitred.core.saturation import CAP_START, SATURATION, STALE_S, ahead_s, too_late
 from maitred.core.words import (
     Abilities,
     Api,
@@ -66,7 +66,7 @@ LIMITS = st.builds(
     PoolSettings,
     cap=st.sampled_from([0, 1, 1, 2, 2, 3]),
     saturation=st.sampled_from(["auto", "auto", *sorted(SATURATION)]),
-    ttft_s=st.sampled_from([None, None, 1.0]),
+    ttft_s=st.sampled_from([None, None, 0.7]),
     queue_requests_max=st.sampled_from([0, 1, 2, 12]),
     queue_bytes_max=st.sampled_from([0, 10, 1000]),
     queue_wait_s=st.sampled_from([0.0, 1.0, 5.0, 30.0]),
@@ -234,9 +234,9 @@ class Shell(RuleBasedStateMachine):
         self.core.update(Held(name, held), self.now)
         self.spoken(pump)
 
-    @rule(name=st.sampled_from([*NAMES, "p/nobody:1"]))
-    def observe(self, name: str) -> None:
-        self.core.update(Observed(name, Load(1, 2, 0.5)), self.now)
+    @rule(name=st.sampled_from([*NAMES, "p/nobody:1"]), waiting=st.sampled_from([0, 2, 9]))
+    def observe(self, name: str, waiting: int) -> None:
+        self.core.update(Observed(name, Load(1, waiting, 0.5)), self.now)
 
     @rule(hosts=SUBSETS, pump=PUMPS)
     def addresses(self, hosts: dict[str, str], pump: bool) -> None:
@@ -249,7 +249,7 @@ class Shell(RuleBasedStateMachine):
         self.core.update(Reset(self.fair(chosen)), self.now)
         self.spoken(pump)
 
-    @rule(dt=st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]))
+    @rule(dt=st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0, 16.0]))
     def time_passes(self, dt: float) -> None:
         """Let the shell's one timer ring whenever it is due."""
         until = self.now + dt
@@ -456,15 +456,16 @@ class Shell(RuleBasedStateMachine):
         return sum(endpoint.share for endpoint in self.core.table.by_name.values())
 
     def closed(self) -> int:
-        """How many ways are shut that time alone will open: rests, and prompts to be read."""
+        """How many ways are shut that time alone may open: rests, old metrics, prompts to be read."""
         return sum(
             at > self.now
             for endpoint in self.core.table.by_name.values()
-            for ahead in (
-                0.0,
-                *(ahead_s(rank, self.limits(endpoint.pool).ttft_s or 0.0) for rank in range(4)),
+            for ttft_s in [self.limits(endpoint.pool).ttft_s or 0.0]
+            for at in (
+                endpoint.rests_until,
+                endpoint.observed_at + STALE_S,
+                *(endpoint.read_at - ahead_s(rank, ttft_s) for rank in range(4)),
             )
-            for at in (endpoint.rests_until, endpoint.read_at - ahead)
         )
 
     def may_have(self, ticket: Ticket, endpoint: Endpoint) -> bool:

@@ -85,6 +85,18 @@ def test_figures_that_were_counted_here_teach_nothing() -> None:
     assert ticket(some, prompt_tokens=1000).prompt_tokens == 1000
 
 
+def test_a_tenant_pays_for_what_was_not_cached() -> None:
+    some = pool()
+    made = [ticket(some, prompt_tokens=1000, prompt_exact=True) for _ in range(3)]
+    for each in made:
+        some.queue.push(each, some.limits)
+    some.queue.serve(made[0], some.cost, NOW)
+    flow = made[0].flow
+    assert flow.tag == 1000 + 2 * OUTPUT_GUESS
+    some.ended(made[0], Usage(1100, 800, 50))
+    assert flow.tag == 300 + 2 * 50
+
+
 def test_answers_asked_for_together_are_predicted_one_by_one() -> None:
     some = pool()
     ended(some, Usage(10, 0, 90), prompt_tokens=10, sequences=3)

@@ -69,7 +69,7 @@ def seats(pace: Pace, at: float, count: int, every_s: float) -> float:
     pace.begin(at)
     for _ in range(count):
         at += every_s
-        pace.seated(at, others_wait=True)
+        pace.seated(at)
     return at
 
 
@@ -100,10 +100,11 @@ def test_a_queue_that_stands_still_gets_slower_by_the_second() -> None:
 def test_time_in_which_nobody_waits_is_no_pace() -> None:
     pace = Pace()
     at = seats(pace, 0.0, 10, 0.1)
-    pace.empty()
-    assert pace.seat_s(at + 3600.0) == pytest.approx(0.1)
     at = seats(pace, at + 3600.0, 1, 0.1)
     assert pace.seat_s(at) == pytest.approx(0.1)
+    pace.begin(None)
+    pace.seated(at + 3600.0)
+    assert pace.seat_s(at + 3600.0) == pytest.approx(0.1)
 
 
 def test_the_wait_of_a_single_one_mends_an_old_pace() -> None:
@@ -112,7 +113,7 @@ def test_the_wait_of_a_single_one_mends_an_old_pace() -> None:
     for _ in range(300):  # never two at once: each is the first and the last
         at += 1.0
         pace.begin(at)
-        pace.seated(at + 0.1, others_wait=False)
+        pace.seated(at + 0.1)
     assert (pace.seat_s(at) or 0.0) < 0.3
 
 
@@ -145,6 +146,12 @@ def test_a_window_later_there_are_new_repeats() -> None:
     asked(budget, 100.0 + WINDOW_S, 300)
     assert taken(budget, 100.0 + WINDOW_S) == 30  # what was taken just before counts yet
     assert taken(budget, 100.0 + 3 * WINDOW_S) == RETRY_FLOOR
+
+
+def test_requests_of_long_ago_buy_no_repeats() -> None:
+    budget = RetryBudget()
+    asked(budget, 100.0, 500)
+    assert taken(budget, 100.0 + 2 * WINDOW_S) == RETRY_FLOOR
 
 
 def test_the_requests_of_a_long_peace_buy_no_more_than_those_of_its_last_seconds() -> None:

@@ -184,6 +184,14 @@ def test_who_has_more_than_its_part_makes_room_for_who_has_less() -> None:
     assert queue.victims(of(HIGH, "hog"), TEN) == []
 
 
+def test_nobody_makes_room_for_who_has_its_part() -> None:
+    queue = bands(HIGH)
+    for tenant, count in (("third", 1), ("mine", 4), ("hog", 5)):
+        fill(queue, count, HIGH, tenant)
+    assert queue.victims(of(HIGH, "mine"), TEN) == []
+    assert len(queue.victims(of(HIGH, "third"), TEN)) == 1
+
+
 def test_tenants_of_one_request_do_not_put_each_other_out() -> None:
     queue = bands(HIGH)
     for number in range(10):
@@ -236,6 +244,33 @@ def test_no_wait_is_known_where_nobody_of_the_band_waits() -> None:
     first.arrival = now
     queue.push(first, TEN)
     assert queue.wait_s(of(HIGH), TEN, now) == pytest.approx(2.0, rel=0.1)
+
+
+def test_the_waits_of_single_ones_mend_the_pace_of_their_band() -> None:
+    queue = bands(HIGH, LOW)
+    now = paced(queue, 20)
+    fill(queue, 3, LOW)
+    while queue._bands[HIGH].waiting:
+        queue.serve(next(iter(queue.heads())), lambda _: 1.0, now)
+    for second in range(100):
+        single = of(HIGH)
+        single.arrival = now + second
+        queue.push(single, TEN)
+        queue.serve(single, lambda _: 1.0, now + second + 0.2)
+    assert (queue._bands[HIGH].pace.seat_s(now + 100) or 9.9) < 0.5
+
+
+def test_the_time_after_the_last_one_left_is_no_pace() -> None:
+    queue = bands(HIGH, LOW)
+    now = paced(queue, 20)
+    fill(queue, 3, LOW)
+    [last] = queue._bands[HIGH].heads()
+    queue.remove(last)
+    again = of(HIGH)
+    again.attempts = 1
+    queue.push(again, TEN)
+    queue.serve(again, lambda _: 1.0, now + 3600.0)
+    assert queue._bands[HIGH].pace.seat_s(now + 3600.0) == pytest.approx(1.0, rel=0.05)
 
 
 def test_whoever_finds_nobody_is_in_no_band() -> None:

@@ -140,6 +140,7 @@ def test_an_answer_longer_than_thought_takes_more() -> None:
     assert place.reserved == 180
     saturation.give_back(held)
     assert (place.reserved, place.unread, place.running, held.reserved) == (0, 0, 0, 0)
+    assert place.read_at == 0.0
 
 
 # -- what the engine says ---------------------------------------------------------------------------
@@ -205,13 +206,20 @@ def test_reading_is_a_clock_until_the_first_token_shows_more() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 5])
 def test_the_timer_rings_when_a_band_finds_room_and_not_before(rank: int) -> None:
+    goal = PoolSettings(ttft_s=0.7)
     for thirds in range(1, 200):  # whatever the floats round to
         place = endpoint(prefill_rate=RATE * thirds / 3)
         leg(place, ticket(prompt_tokens=4001, stream=False), NOW / 7)
-        at = opens_at([place], [rank], GOAL, NOW / 7)
+        at = opens_at([place], [rank], goal, NOW / 7)
         if at < math.inf:
-            assert full(place, ticket(rank=rank), GOAL, math.nextafter(at, 0.0))
-            assert not full(place, ticket(rank=rank), GOAL, at)
+            assert full(place, ticket(rank=rank), goal, math.nextafter(at, 0.0))
+            assert not full(place, ticket(rank=rank), goal, at)
+
+
+def test_the_timer_rings_when_metrics_that_say_busy_are_old() -> None:
+    busy = endpoint(load=Load(waiting=99), observed_at=NOW - 5)
+    assert opens_at([busy], [0], BY_WORD, NOW) == NOW + STALE_S - 5
+    assert opens_at([busy], [0], AUTO, NOW) == math.inf
 
 
 def test_the_timer_rings_at_the_end_of_a_rest() -> None:
@@ -260,10 +268,11 @@ def test_where_an_automatic_cap_begins() -> None:
 
 
 def test_an_automatic_cap_rises_while_it_binds_and_no_faster_than_engines_show_it() -> None:
-    place, limits = endpoint(cap=40, running=40), PoolSettings(cap=0, tpot_s=0.05)
-    for _ in range(3):
-        ends(place, 0.02, NOW, limits)
+    place, limits = endpoint(cap=40, running=60), PoolSettings(cap=0, tpot_s=0.05)
+    for passed_s in (0.0, 0.5, CAP_PERIOD_S - 0.1):
+        ends(place, 0.02, NOW + passed_s, limits)
     assert place.cap == 42
+    place.running = 40
     ends(place, 0.02, NOW + CAP_PERIOD_S, limits)
     assert place.cap == 42  # 40 run; it does not bind
     place.running = 42

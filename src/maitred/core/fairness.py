@@ -99,8 +99,8 @@ class Band:
         if flow is None:
             flow = Flow(self._numbers)
             self._flows["" if limits.fairness == "strict" else ticket.identity.tenant] = flow
-        if not self.waiting and not ticket.attempts:
-            self.pace.begin(ticket.arrival)
+        if not self.waiting:
+            self.pace.begin(None if ticket.attempts else ticket.arrival)
         if not flow.waiting:
             flow.tag, flow.weight = max(flow.tag, self.clock), ticket.weight
             self.weight += flow.weight
@@ -126,7 +126,6 @@ class Band:
             if len(self._flows) > 2 * len(self._turns) + FLOWS_KEPT:
                 self._forget()
         if not self.waiting:  # nobody to be fair to
-            self.pace.empty()
             self._flows.clear()
             self._turns.clear()
         return flow

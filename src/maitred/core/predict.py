@@ -64,7 +64,10 @@ class Outputs:
 
 
 class Pace:
-    """How fast a queue moves while it is one: seconds from one seat to the next, a fading mean."""
+    """How fast a queue moves while it is one: seconds from one seat to the next, a fading mean.
+
+    The first seat counts from when its ticket began to wait.
+    """
 
     __slots__ = ("_last_at", "_seats", "_time_s")
 
@@ -72,21 +75,17 @@ class Pace:
         self._seats = self._time_s = 0.0
         self._last_at: float | None = None
 
-    def seated(self, now: float, *, others_wait: bool) -> None:
+    def begin(self, at: float | None) -> None:
+        """Somebody waits, the first, since then; None where that is not known."""
+        self._last_at = at
+
+    def seated(self, now: float) -> None:
         """Somebody who had to wait was seated."""
         if self._last_at is not None:
             passed_s = now - self._last_at
             fade = math.exp(-passed_s / MEMORY_S)
             self._seats, self._time_s = self._seats * fade + 1, self._time_s * fade + passed_s
-        self._last_at = now if others_wait else None
-
-    def begin(self, now: float) -> None:
-        """Somebody waits, the first."""
         self._last_at = now
-
-    def empty(self) -> None:
-        """Nobody waits any more: what passes until the next one does is no pace."""
-        self._last_at = None
 
     def seat_s(self, now: float) -> float | None:
         """Seconds a seat, as long as they have become by now; None until that is known."""

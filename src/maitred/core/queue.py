@@ -173,7 +173,7 @@ class PoolQueue:
             return  # it was alone: nobody had to wait for it
         band, flow = found
         cost = cost_of(ticket.prompt_tokens, ticket.expected)
-        band.pace.seated(now, others_wait=band.waiting > 0)
+        band.pace.seated(now)
         for other in self._bands.values():
             if other.settings.share_min and (other.waiting or other is band):
                 other.credit = min(CREDIT_MAX, other.credit + other.settings.share_min * cost)
