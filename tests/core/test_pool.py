@@ -90,7 +90,7 @@ def test_a_tenant_pays_for_what_was_not_cached() -> None:
     made = [ticket(some, prompt_tokens=1000, prompt_exact=True) for _ in range(3)]
     for each in made:
         some.queue.push(each, some.limits)
-    some.queue.serve(made[0], some.cost, NOW)
+    some.queue.serve(made[0], NOW)
     flow = made[0].flow
     assert flow.tag == 1000 + 2 * OUTPUT_GUESS
     some.ended(made[0], Usage(1100, 800, 50))
