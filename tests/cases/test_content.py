@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from maitred.config.auth import Auth, Store
+from maitred.config.flow import Budget, ModelLimits, Tenant
+from maitred.config.secret import EnvSecret
 from maitred.config.tree import Config, Drain, Http, Journal, Model, Queue, Upstream
-from maitred.core.outcome import Outcome
+from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import EndpointState, Request
 from maitred.door.house import House
 from tests.cases.place import ANYWHERE, Place, admin_port, on_sockets, opened
@@ -162,6 +166,7 @@ CASES: dict[Outcome, list[Do]] = {
         asks(ask(model=PROMPT)),
         asks(ask(model=PROMPT * 200)),
     ],
+    Outcome.CONTEXT_TOO_LONG: [asks(ask(max_tokens=2**31 - 1))],
     Outcome.QUEUE_FULL: [crowds],
     Outcome.QUEUE_DEADLINE: [crowds],
     Outcome.ENGINE_REFUSED: [asks(ask(), [whole(ERROR, status=400)])],
@@ -187,7 +192,8 @@ CASES: dict[Outcome, list[Do]] = {
 }
 AFTERWARDS = (Outcome.NO_ENDPOINT, Outcome.DRAINING)
 """Outcomes that leave nothing to go on with; they have a test of their own, as has the quarantine."""
-LATER = {outcome for outcome in Outcome if outcome.label == "unauthenticated"}
+AT_THE_DOOR = (Outcome.UNAUTHENTICATED, Outcome.AUTH_UNAVAILABLE)
+"""Outcomes of who is not let in; they need keys to be kept."""
 
 
 def check(where: str, text: bytes) -> None:
@@ -220,8 +226,55 @@ def config(file: Path) -> Callable[[list[str]], Config]:
     )
 
 
+LIMITED: dict[Outcome, dict[str, Any]] = {
+    Outcome.CONTEXT_TOO_LONG: {"limits": ModelLimits(context=10)},
+    Outcome.RATE_LIMITED: {"limits": ModelLimits(requests_per_min=1)},
+    Outcome.CONCURRENCY_LIMITED: {"limits": ModelLimits(concurrent=1)},
+    Outcome.QUOTA_SPENT: {"budget": Budget(tokens_per_day=1)},
+}
+"""What each is limited by: a model's limits, or the budget of whoever asks."""
+STOPPED = (Outcome.DEADLINE_UNMEETABLE, Outcome.EVICTED)
+"""What takes a crowd over minutes; here the core just says it."""
+
+
 def test_every_outcome_is_here() -> None:
-    assert set(Outcome) == {*CASES, *AFTERWARDS, *LATER, Outcome.QUARANTINED}
+    assert set(Outcome) == {*CASES, *AFTERWARDS, *AT_THE_DOOR, *LIMITED, *STOPPED, Outcome.QUARANTINED}
+
+
+@pytest.mark.parametrize("outcome", [*LIMITED, *STOPPED], ids=lambda outcome: outcome.label)
+@on_sockets
+async def test_nor_of_who_has_had_enough(
+    outcome: Outcome, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    file, bounds = tmp_path / "journal", LIMITED.get(outcome, {})
+
+    def limited(urls: list[str]) -> Config:
+        whole_config = config(file)(urls)
+        model = structs.replace(whole_config.models[0], limits=bounds.get("limits", ModelLimits()))
+        tenant = Tenant(budget=bounds.get("budget", Budget()))
+        return structs.replace(whole_config, models=(model,), default_tenant=tenant)
+
+    def stopped(_self: House, _request: Request, _identity: object) -> None:
+        raise Refusal(outcome, "there is no room for it", retry_after_s=1.0)
+
+    async with opened([Engine()], config=limited) as place:
+        if outcome in STOPPED:
+            monkeypatch.setattr(House, "accept", stopped)
+        place.engines[0].script.set(SILENCE)
+        first, second = await place.client(), await place.client()
+        first.send(ask(max_tokens=100))
+        if outcome in (Outcome.RATE_LIMITED, Outcome.CONCURRENCY_LIMITED):
+            await place.until(lambda: asked(place) == 1)
+            second.send(ask(max_tokens=100))
+            first, second = second, first
+        refused = await first.answer()
+        assert refused.outcome == outcome.label
+        check("a refusal", refused.body)
+        second.leave()
+        await place.until(lambda: not place.app.journeys)
+        assert outcome.label in place.outcomes
+        check("what it tells of itself", (await told(place, caplog, file)).encode())
 
 
 @pytest.mark.parametrize("outcome", CASES, ids=lambda outcome: outcome.label)
@@ -268,6 +321,28 @@ async def test_nor_when_it_cannot_go_on(
                 check("a refusal", (await place.ask(ask())).body)
         await place.until(lambda: not place.app.journeys)
         assert outcome.label in place.outcomes
+        check("what it tells of itself", (await told(place, caplog, file)).encode())
+
+
+@pytest.mark.parametrize("outcome", AT_THE_DOOR, ids=lambda outcome: outcome.label)
+@on_sockets
+async def test_nor_of_who_is_not_let_in(
+    outcome: Outcome, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEYS_PEPPER", f"{KEY}-pepper")
+    caplog.set_level(logging.DEBUG)
+    file = tmp_path / "journal"
+    folder = tmp_path if outcome is Outcome.UNAUTHENTICATED else tmp_path / "nowhere"
+    auth = Auth(keys="store", pepper=EnvSecret("KEYS_PEPPER"))
+    store = Store(f"sqlite:///{folder}/m.db")
+
+    def guarded(urls: list[str]) -> Config:
+        return structs.replace(config(file)(urls), auth=auth, store=store)
+
+    async with opened([Engine()], config=guarded) as place:
+        await asks(ask())(place)
+        await asks(get(f"/v1/models?key={KEY}", *HEADERS))(place)
+        assert place.outcomes == [outcome.label] * 2
         check("what it tells of itself", (await told(place, caplog, file)).encode())
 
 

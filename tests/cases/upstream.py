@@ -27,7 +27,7 @@ GOOD: Plan = (whole(JSON),)
 
 def card(name: str, **more: Any) -> dict[str, Any]:
     """One entry of an engine's list of models."""
-    return {"id": name, "object": "model", "created": 1, "owned_by": "vllm", "max_model_len": 4096, **more}
+    return {"id": name, "object": "model", "created": 1, "owned_by": "vllm", "max_model_len": 1 << 24, **more}
 
 
 def adapter(name: str, base: str) -> dict[str, Any]:

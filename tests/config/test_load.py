@@ -240,6 +240,8 @@ https://sso.example.com/.well-known/jwks.json
         3 auth.jwt.algorithms: is empty; write at least one
         3 auth.jwt: issuer is missing; write issuer: qwen3-32b
         3 auth.jwt: audience is missing; write audience: qwen3-32b""",
+    MINIMAL + "auth: {jwt: {issuer: sso, audience: b}}": """
+        3 auth.jwt.issuer: 'sso' is no URL to ask for its keys; write jwks: too""",
     MINIMAL + "store: {url: 'postgresql://me:canary@db/m'}": """
         3 store.url: must be sqlite:///maitred.db or another SQLite file, or {env: NAME} or {file: PATH} \
 where the URL of a PostgreSQL is kept; what is written is not repeated in case it holds a password""",

@@ -90,6 +90,8 @@ def loadable(config: Config) -> Config:
     config = structs.replace(config, drain=drain, admin=admin)
     if isinstance(config.auth, Auth):
         let_in = structs.replace(config.auth, keys="store", pepper=EnvSecret("TOKEN"))
+        if let_in.jwt is not None and let_in.jwt.jwks is None:
+            let_in = structs.replace(let_in, jwt=None)
         config = structs.replace(config, auth=let_in)
     if isinstance(config.store.url, EnvSecret | FileSecret):
         config = structs.replace(config, store=Store(EnvSecret("TOKEN")))

@@ -152,3 +152,12 @@ def test_the_documented_errors_are_what_is_said(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(ConfigError) as caught:
         load(path, environ={})
     assert fences("text") == [f"{caught.value}\n"]
+
+
+def test_the_examples_of_keys_and_tokens_load(tmp_path: Path) -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", (DOCS.parent / "keys.md").read_text(), re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        path = tmp_path / "maitred.yaml"
+        path.write_text(example)
+        load(path, environ={"MAITRED_AUTH_PEPPER": "0123456789abcdef"} if "PEPPER" in example else {})

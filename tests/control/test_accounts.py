@@ -15,7 +15,7 @@ from maitred.core.limits import FREE, Accounts, Limits, Periods, Price, Spent
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net import virtual
 from maitred.observe.findings import Findings
-from maitred.store.rows import Account, StoreError
+from maitred.store.rows import Account, SchemaError, StoreError
 from maitred.store.store import Store
 
 NAME = "tenant team-a"
@@ -31,8 +31,10 @@ class Memory:
         self.rows: dict[str, Account] = {}
         self.away = False
 
-    async def accounts(self, month: str) -> Sequence[Account]:
+    async def prepare(self) -> None:
         await self._ask()
+
+    async def accounts(self, month: str) -> Sequence[Account]:
         return [row for row in self.rows.values() if row.month == month]
 
     async def charge(self, charges: Sequence[Account]) -> Sequence[Account]:
@@ -60,7 +62,7 @@ class Memory:
 class Gate:
     """One gateway's limiter and accountant; `now` is both clocks, from NOON on."""
 
-    def __init__(self, book: AccountBook, now: float = 0.0) -> None:
+    def __init__(self, book: AccountBook | None, now: float = 0.0) -> None:
         self.now = now
         self.limiter = Limiter()
         self.told: list[Periods | Accounts] = []
@@ -209,13 +211,41 @@ def test_a_day_and_a_month_end() -> None:
     assert book.rows[NAME] == Account(NAME, "2026-12-01", "2026-12", 100, 100, 100, 100)
 
 
-def test_a_clock_put_right_moves_the_day_s_end() -> None:
-    gate = Gate(Memory())
+def test_a_clock_put_back_repeats_no_day() -> None:
+    book = Memory()
+    gate = Gate(book)
+    gate.now = DAY_S / 2
     gate.work()
-    gate.accountant._wall = lambda: NOON + 3600
+    gate.spend(100)
+    gate.now -= 1.0
     gate.work()
+    gate.now += 1.0
     gate.work()
-    assert [told.day_ends_at for told in gate.told if isinstance(told, Periods)] == [43_200.0, 39_600.0]
+    assert gate.spent == Spent(100, 100, 100, 100)
+    assert sum(isinstance(change, Periods) for change in gate.told) == 1
+    assert book.rows[NAME].day == "2026-11-30"
+
+
+def test_without_a_book_days_end_all_the_same() -> None:
+    gate = Gate(None)
+    for now in (0.0, DAY_S / 2):
+        gate.now = now
+        gate.work()
+        gate.spend(700)
+    assert gate.spent == Spent(700, 1400, 700, 1400)
+    assert gate.findings.current() == []
+
+
+def test_tables_of_another_version_stop_the_start() -> None:
+    class Old(Memory):
+        async def prepare(self) -> None:
+            raise SchemaError("run maitred db upgrade")
+
+    with pytest.raises(SchemaError):
+        asyncio.run(Gate(Old()).accountant.start())
+    book = Memory()
+    book.away = True
+    asyncio.run(Gate(book).accountant.start())
 
 
 def test_it_works_each_period() -> None:
@@ -239,7 +269,6 @@ def test_in_a_database(tmp_path: Path) -> None:
 
     async def live() -> None:
         store = Store.open(f"sqlite:///{tmp_path}/book")
-        await store.prepare()
         gate = Gate(store)
         await gate.accountant.work()
         gate.spend(300)
@@ -252,19 +281,29 @@ def test_in_a_database(tmp_path: Path) -> None:
     assert spent == [300, 600]
 
 
-@pytest.mark.parametrize("seen", [0, 1])
-def test_a_charge_written_late_is_not_counted_again(seen: int) -> None:
+@pytest.mark.parametrize(
+    ("days", "today", "spent"),
+    [
+        (1, 0, Spent(0, 100, 0, 100)),
+        (1, 10, Spent(10, 110, 10, 110)),
+        (2, 0, Spent()),
+        (2, 10, Spent(10, 10, 10, 10)),
+    ],
+    ids=["nothing today", "more today", "in another month", "more in another month"],
+)
+def test_a_charge_written_late_counts_where_it_belongs(days: int, today: int, spent: Spent) -> None:
     book = Memory()
     gate = Gate(book)
-    for _ in range(seen):
-        gate.work()
     gate.work()
     book.away = True
     gate.spend(100)
     gate.work()
-    gate.now = DAY_S / 2 + 1.0
-    gate.spend(10)
+    gate.now = (days - 0.5) * DAY_S + 1.0
+    if today:
+        gate.spend(today)
     book.away = False
     for _ in range(3):
         gate.work()
-    assert gate.spent == Spent(10, 110, 10, 110)
+    assert gate.spent == spent
+    told = [change for change in gate.told if isinstance(change, Accounts)]
+    assert told == []

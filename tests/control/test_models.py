@@ -42,3 +42,19 @@ def test_the_longest_context_of_those_that_are_ready_counts() -> None:
 def test_where_one_may_take_any_length_no_bound_is_known() -> None:
     assert longest_context([engine(100), engine(None)]) == 0
     assert longest_context([engine(100), engine(100, kind="llamacpp")]) == 0
+
+
+def test_a_name_opens_its_model_and_an_adapter_must_be_named() -> None:
+    routes = (Route("m", "m"), Route("alias", "m"), Route("lora", "m", adapter="lora"), Route("n", "n"))
+    models = Models(routes)
+
+    def open_to(*names: str) -> list[str]:
+        listed = [name for name, _ in models.entries(names)]
+        assert listed == [route.name for route in routes if route.open_to(names)]
+        return listed
+
+    assert open_to() == ["m", "alias", "lora", "n"]
+    assert open_to("m") == ["m", "alias"]
+    assert open_to("alias") == ["alias"]
+    assert open_to("lora", "n") == ["lora", "n"]
+    assert open_to("other") == []

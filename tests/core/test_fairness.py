@@ -38,7 +38,7 @@ class Line:
     def serve(self) -> Ticket:
         """Seat who is next."""
         ticket = next(iter(self.queue.heads()))
-        self.queue.serve(ticket, lambda ticket: ticket.prompt_tokens, self.now)
+        self.queue.serve(ticket, self.now)
         self.service[ticket.identity.tenant] += ticket.prompt_tokens
         ticket.attempts += 1
         return ticket
@@ -276,5 +276,5 @@ def test_what_a_band_is_owed_is_bounded() -> None:
         line.wait("h", 1_000_000)
     while line.queue._bands["high"].waiting:  # the low one fits nowhere meanwhile
         ticket = next(line.queue._bands["high"].heads())
-        line.queue.serve(ticket, lambda _: 1_000_000.0, line.now)
+        line.queue.serve(ticket, line.now)
     assert line.queue._bands["low"].credit == CREDIT_MAX

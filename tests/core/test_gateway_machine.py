@@ -365,7 +365,7 @@ class Shell(RuleBasedStateMachine):
             queue, order = pool.queue, self.order[name]
             assert queue.body_bytes == sum(ticket.request.body_bytes for ticket in order)
             lined_up = sum(band.waiting for band in queue._bands.values())
-            assert lined_up + (queue._alone is not None) == len(order)
+            assert lined_up + (queue.alone is not None) == len(order)
             assert all(id(ticket) in queue.odd or not ticket.lane for ticket in order[lined_up == 0 :])
             for band in queue._bands.values():
                 assert band.waiting == sum(flow.waiting for flow in band._flows.values())

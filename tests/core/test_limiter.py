@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core import limiter
-from maitred.core.holders import Hold
+from maitred.core.buckets import Level
+from maitred.core.holders import Hold, tightest
 from maitred.core.limiter import Limiter
-from maitred.core.limits import FREE, UNLIMITED, Accounts, Charge, Charges, Limits, Periods, Price, Spent
+from maitred.core.limits import (
+    FREE,
+    UNLIMITED,
+    Accounts,
+    Charge,
+    Charges,
+    Levels,
+    Limits,
+    Periods,
+    Price,
+    Spent,
+)
 from maitred.core.outcome import Outcome, Refusal
 
 NAME = "tenant team-a"
@@ -45,8 +59,8 @@ def refused(
     return caught.value
 
 
-def left(book: Limiter, limits: Limits, now: float = 0.0) -> list[int | None]:
-    levels = book.levels([(NAME, limits)], now)
+def left(book: Limiter, now: float = 0.0) -> list[int | None]:
+    levels = tightest([book._holders[NAME]], now)
     assert levels is not None
     each = (levels.requests, levels.tokens, levels.prompt_tokens, levels.output_tokens)
     return [None if level is None else level.remaining for level in each]
@@ -55,7 +69,6 @@ def left(book: Limiter, limits: Limits, now: float = 0.0) -> list[int | None]:
 def test_nobody_limited_holds_nothing() -> None:
     book = Limiter()
     assert book.take([(NAME, UNLIMITED), ("model m", UNLIMITED)], 10, 10, FREE, 0.0) is None
-    assert book.levels([(NAME, UNLIMITED)], 0.0) is None
     assert not book.spent
 
 
@@ -78,6 +91,17 @@ def test_the_wait_is_exact_at_any_instant() -> None:
     take(book, limits, now=now + 60.0)
 
 
+@pytest.mark.parametrize("now", [99.7, 86_400.1, 123_456.789])
+@pytest.mark.parametrize("rate", range(1, 60))
+def test_sums_of_floats_are_not_taken_for_a_wait(rate: int, now: float) -> None:
+    book, limits = Limiter(), Limits(requests_per_min=rate)
+    for _ in range(rate):
+        take(book, limits, now=now)
+    wait_s = refused(book, limits, now=now).retry_after_s
+    assert wait_s == math.ceil(60_000 / rate) / 1000
+    take(book, limits, now=now + wait_s)
+
+
 def test_tokens_of_three_kinds() -> None:
     limits = Limits(tokens_per_min=100, prompt_tokens_per_min=80, output_tokens_per_min=40)
     for prompt, output, kind in [(70, 31, "tokens"), (81, 0, "prompt tokens"), (0, 41, "output tokens")]:
@@ -86,7 +110,7 @@ def test_tokens_of_three_kinds() -> None:
         assert f" {kind} a minute" in refusal.message
     book = Limiter()
     take(book, limits, 60, 40)
-    assert left(book, limits) == [None, 0, 20, 0]
+    assert left(book) == [None, 0, 20, 0]
 
 
 def test_a_refusal_names_the_estimate() -> None:  # case B96
@@ -103,6 +127,7 @@ def test_a_debt_stops_only_what_takes_of_it() -> None:
     book, limits = Limiter(), Limits(output_tokens_per_min=10, prompt_tokens_per_min=100)
     book.settle(take(book, limits, 5, 5), 5, 0, 500, exact=True, now=0.0)
     refused(book, limits, 5, 1)
+    assert " prompt tokens a minute" in refused(book, limits, 101, 0).message
     take(book, limits, 5, 0)
 
 
@@ -122,21 +147,19 @@ def test_a_refused_request_costs_nothing() -> None:  # case B23
     running = take(book, limits, 10)
     assert refused(book, limits, 10).outcome is Outcome.CONCURRENCY_LIMITED
     book.settle(running, 10, 0, 0, exact=True, now=0.0)
-    assert left(book, limits)[:2] == [1, 90]
+    assert left(book)[:2] == [1, 90]
     take(book, limits, 10)
 
 
 def test_a_holder_that_could_takes_nothing_when_another_cannot() -> None:  # case B23
     book, roomy = Limiter(), Limits(requests_per_min=5, tokens_per_day=1000)
     holders = [(NAME, roomy), ("key k", Limits(requests_per_min=1)), ("model m", UNLIMITED)]
-    assert book.take(holders, 10, 0, FREE, 0.0)
-    with pytest.raises(Refusal, match="this key has 0 left of 1 requests a minute"):
+    hold = book.take(holders, 10, 0, FREE, 0.0)
+    assert hold is not None
+    with pytest.raises(Refusal, match="this key has 0 left of 1 requests a minute") as caught:
         book.take(holders, 10, 0, FREE, 0.0)
-    assert left(book, roomy)[0] == 4
-    levels = book.levels(holders, 0.0)
-    assert levels is not None
-    assert levels.requests is not None
-    assert (levels.requests.limit, levels.requests.remaining) == (1, 0)
+    assert left(book)[0] == 4
+    assert hold.levels(0.0) == caught.value.levels == Levels(requests=Level(1, 0, 60.0))
 
 
 def test_what_lasts_longest_is_named() -> None:
@@ -152,9 +175,9 @@ def test_what_lasts_longest_is_named() -> None:
 def test_settling_replaces_the_estimate() -> None:
     book, limits = Limiter(), Limits(tokens_per_min=100, tokens_per_day=1000)
     hold = take(book, limits, 10, 90)
-    assert left(book, limits)[1] == 0
+    assert left(book)[1] == 0
     book.settle(hold, 12, 0, 8, exact=True, now=0.0)
-    assert left(book, limits)[1] == 80
+    assert left(book)[1] == 80
     book.settle(take(book, limits, 10, 10), 10, 0, 170, exact=True, now=0.0)
     assert refused(book, limits, 1).retry_after_s == pytest.approx(101 * 0.6)
     assert book.spent[NAME].tokens_per_day == 200
@@ -181,7 +204,7 @@ def test_what_never_ran_is_given_back_whole() -> None:
     book.give_back(hold, 0.0)
     book.give_back(hold, 0.0)
     book.settle(hold, 10, 0, 20, exact=True, now=0.0)
-    assert left(book, limits) == [2, 100, 100, 100]
+    assert left(book) == [2, 100, 100, 100]
     assert book.spent[NAME] == Spent()
     assert book.charged() == []
     take(book, limits, 100, price=PRICE)
@@ -221,7 +244,8 @@ def test_a_day_and_a_month_end_by_themselves() -> None:
         refused(book, limits, 1, now=now)
     assert book.spent[NAME] == Spent(tokens_per_day=100, tokens_per_month=200)
     book.settle(take(book, limits, 100, now=87_400.0), 100, 0, 0, exact=True, now=87_400.0)
-    assert book.spent[NAME] == Spent(tokens_per_day=100, tokens_per_month=100)
+    book.settle(take(book, limits, 50, now=173_800.0), 50, 0, 0, exact=True, now=173_800.0)
+    assert book.spent[NAME] == Spent(tokens_per_day=50, tokens_per_month=150)
 
 
 def test_who_tells_the_day_late_changes_nothing() -> None:
@@ -264,19 +288,21 @@ def test_new_limits_hold_at_once_and_a_bucket_keeps_its_level() -> None:
     hold = take(book, Limits(tokens_per_min=100, concurrent=5), 60)
     lower = Limits(tokens_per_min=50, requests_per_min=10, concurrent=1)
     assert refused(book, lower, 1).outcome is Outcome.CONCURRENCY_LIMITED
-    assert left(book, lower) == [10, 40, None, None]
+    assert left(book) == [10, 40, None, None]
     book.settle(hold, 50, 0, 0, exact=True, now=0.0)
-    assert left(book, lower) == [10, 50, None, None]
+    assert left(book) == [10, 50, None, None]
 
 
 def test_holders_that_are_idle_and_full_are_forgotten() -> None:
     book, limits = Limiter(), Limits(requests_per_min=60, concurrent=9)
     running = take(book, limits, name="tenant busy")
+    hold = take(book, Limits(tokens_per_day=9), 9, name="tenant with a budget")
+    book.settle(hold, 9, 0, 0, exact=True, now=0.0)
     for number in range(10_000):
         hold = take(book, limits, now=float(number), name=f"tenant {number}")
         book.settle(hold, 0, 0, 0, exact=True, now=float(number))
-    assert len(book.spent) <= limiter.IDLE_MAX + 1
-    assert "tenant busy" in book.spent
+    assert len(book.spent) <= limiter.IDLE_MAX + 2
+    assert book.spent.keys() > {"tenant busy", "tenant with a budget"}
     book.settle(running, 0, 0, 0, exact=True, now=0.0)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import RATIO_MAX, Pool
-from maitred.core.predict import OUTPUT_GUESS, Outputs
+from maitred.core.predict import OUTPUT_GUESS
 from maitred.core.saturation import CAP_START
 from maitred.core.words import (
     Api,
@@ -25,12 +25,12 @@ NOW = 1000.0
 
 
 def pool(**limits: object) -> Pool:
-    return Pool("p", PoolSettings(**limits), (BAND,), Outputs())  # type: ignore[arg-type]
+    return Pool("p", PoolSettings(**limits), (BAND,))  # type: ignore[arg-type]
 
 
 def ticket(of: Pool, **more: object) -> Ticket:
     request = Request(**{"id": "r", "api": Api.CHAT, "model": "m", "pool": "p"} | more)  # type: ignore[arg-type]
-    return of.ticket(request, Identity("t"), BAND, NOW)
+    return of.ticket(request, Identity("t"), BAND, 1.0, NOW)
 
 
 def ended(of: Pool, usage: Usage, **more: object) -> None:
@@ -51,9 +51,9 @@ def test_a_prompt_is_estimated_from_its_bytes_where_nobody_counted_it() -> None:
     assert made.prompt_tokens == 1000
 
 
-def test_what_it_is_thought_to_cost() -> None:
+def test_what_it_is_thought_to_bring() -> None:
     some = pool()
-    assert some.cost(ticket(some, prompt_tokens=100, output_tokens_max=40)) == 180
+    assert ticket(some, prompt_tokens=100, output_tokens_max=40).expected == 40
 
 
 def test_estimates_are_mended_by_what_engines_count_and_exact_ones_are_not() -> None:
@@ -81,7 +81,7 @@ def test_what_engines_have_cached_needs_no_room() -> None:
 def test_figures_that_were_counted_here_teach_nothing() -> None:
     some = pool()
     ended(some, Usage(9999, 0, 9999, exact=False), prompt_tokens=10)
-    assert some.expected_output(ticket(some).request, Identity("t")) == OUTPUT_GUESS
+    assert ticket(some).expected == OUTPUT_GUESS
     assert ticket(some, prompt_tokens=1000).prompt_tokens == 1000
 
 
@@ -90,7 +90,7 @@ def test_a_tenant_pays_for_what_was_not_cached() -> None:
     made = [ticket(some, prompt_tokens=1000, prompt_exact=True) for _ in range(3)]
     for each in made:
         some.queue.push(each, some.limits)
-    some.queue.serve(made[0], some.cost, NOW)
+    some.queue.serve(made[0], NOW)
     flow = made[0].flow
     assert flow.tag == 1000 + 2 * OUTPUT_GUESS
     some.ended(made[0], Usage(1100, 800, 50))
@@ -100,7 +100,7 @@ def test_a_tenant_pays_for_what_was_not_cached() -> None:
 def test_answers_asked_for_together_are_predicted_one_by_one() -> None:
     some = pool()
     ended(some, Usage(10, 0, 90), prompt_tokens=10, sequences=3)
-    assert some.expected_output(ticket(some).request, Identity("t")) == 30
+    assert ticket(some).expected == 30
 
 
 def test_a_goal_for_the_first_token_bounds_the_wait_by_the_fastest_engine() -> None:

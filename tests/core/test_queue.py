@@ -220,7 +220,7 @@ def paced(queue: PoolQueue, count: int, tenant: str = "t") -> float:
     """So many are seated, one a second, while others wait; until when."""
     fill(queue, count, HIGH, tenant)
     for second in range(count - 1):
-        queue.serve(next(iter(queue.heads())), lambda _: 1.0, float(second))
+        queue.serve(next(iter(queue.heads())), float(second))
     return float(count - 2)
 
 
@@ -251,12 +251,12 @@ def test_the_waits_of_single_ones_mend_the_pace_of_their_band() -> None:
     now = paced(queue, 20)
     fill(queue, 3, LOW)
     while queue._bands[HIGH].waiting:
-        queue.serve(next(iter(queue.heads())), lambda _: 1.0, now)
+        queue.serve(next(iter(queue.heads())), now)
     for second in range(100):
         single = of(HIGH)
         single.arrival = now + second
         queue.push(single, TEN)
-        queue.serve(single, lambda _: 1.0, now + second + 0.2)
+        queue.serve(single, now + second + 0.2)
     assert (queue._bands[HIGH].pace.seat_s(now + 100) or 9.9) < 0.5
 
 
@@ -269,14 +269,14 @@ def test_the_time_after_the_last_one_left_is_no_pace() -> None:
     again = of(HIGH)
     again.attempts = 1
     queue.push(again, TEN)
-    queue.serve(again, lambda _: 1.0, now + 3600.0)
+    queue.serve(again, now + 3600.0)
     assert queue._bands[HIGH].pace.seat_s(now + 3600.0) == pytest.approx(1.0, rel=0.05)
 
 
 def test_whoever_finds_nobody_is_in_no_band() -> None:
     queue = bands(HIGH)
     [alone] = fill(queue, 1, HIGH)
-    queue.serve(alone, lambda _: 1.0, 0.0)
+    queue.serve(alone, 0.0)
     assert (alone.flow, queue.waiting, queue._bands[HIGH].waiting) == (None, 0, 0)
     queue.settle_in()
     assert (queue.earliest, queue.opens_at) == (NEVER, NEVER)

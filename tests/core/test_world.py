@@ -42,19 +42,19 @@ def leg(endpoint: Endpoint) -> Leg:
 
 def test_what_an_engine_says_of_its_slots_is_where_its_cap_begins_and_no_more() -> None:
     house = world(Facts(slots=4))
-    [endpoint] = house.endpoints("p")
+    [endpoint] = house.table.by_pool["p"]
     assert endpoint.cap == 4
     endpoint.cap = 7  # learned since
     house.learn(Probed(NAME, ok=True, facts=Facts(slots=4)), NOW, HealthSettings())
     assert endpoint.cap == 7
-    assert world().endpoints("p")[0].cap == CAP_START
+    assert world().table.by_pool["p"][0].cap == CAP_START
 
 
 def test_metrics_are_kept_with_their_time_and_those_of_strangers_are_not() -> None:
     house = world()
     house.observe("p/nobody:1", Load(waiting=9), AUTO, NOW)
     house.observe(NAME, Load(waiting=0, preemptions=5), AUTO, NOW + 3)
-    [endpoint] = house.endpoints("p")
+    [endpoint] = house.table.by_pool["p"]
     assert (endpoint.load, endpoint.observed_at) == (Load(waiting=0, preemptions=5), NOW + 3)
     assert endpoint.cap == CAP_START  # the first count of preemptions may be old
     endpoint.running = 10
@@ -64,7 +64,7 @@ def test_metrics_are_kept_with_their_time_and_those_of_strangers_are_not() -> No
 
 def test_a_rest_that_the_former_engine_asked_for_is_not_that_of_its_successor() -> None:
     house = world()
-    [endpoint] = house.endpoints("p")
+    [endpoint] = house.table.by_pool["p"]
     late = leg(endpoint)
     endpoint.incarnation += 1
     refused = Failure(FailureKind.STATUS_429, 429, 3600.0)
@@ -77,7 +77,7 @@ def test_a_rest_that_the_former_engine_asked_for_is_not_that_of_its_successor() 
 
 def test_a_place_is_given_back_once() -> None:
     house = world()
-    [endpoint] = house.endpoints("p")
+    [endpoint] = house.table.by_pool["p"]
     one = leg(endpoint)
     endpoint.running, endpoint.reserved, one.reserved = 1, 50, 50
     house.free(one, NOW)

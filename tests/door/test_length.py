@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from maitred.control.models import TokenLimits
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
-from maitred.door.length import COMPLETION_TOKENS, check_fits, output_max
-from maitred.wire.requests import MEDIA_TOKENS, Body
+from maitred.door.length import COMPLETION_TOKENS, SURE_TOKEN_BYTES, check_fits, output_max
+from maitred.wire.requests import Body, decode
 
 CONTEXT = 1000
 
 
-def fits(asked: Body, output: int = 0, body: bytes = b"", api: Api = Api.CHAT) -> bool:
+def fits(body: object, output: int = 0, api: Api = Api.CHAT) -> bool:
+    raw = json.dumps(body).encode()
     try:
-        check_fits(api, asked, output, CONTEXT, body)
+        check_fits(api, decode(api, raw), output, CONTEXT, raw)
     except Refusal as refusal:
         return refusal.outcome is not Outcome.CONTEXT_TOO_LONG
     return True
 
 
+def said(text_bytes: int, **more: object) -> dict[str, object]:
+    """A body with so many bytes of messages."""
+    message = {"role": "user", "content": ""}
+    message["content"] = "x" * (text_bytes - len(json.dumps([message])))
+    return {"model": "m", "messages": [message], **more}
+
+
 @pytest.mark.parametrize(
-    ("said", "limits", "tokens"),
+    ("asked", "limits", "tokens"),
     [
         (0, TokenLimits(), 0),
         (50, TokenLimits(), 50),
@@ -35,9 +45,9 @@ def fits(asked: Body, output: int = 0, body: bytes = b"", api: Api = Api.CHAT) -
     ],
 )
 def test_an_answer_is_lowered_to_the_limit_and_never_raised(
-    said: int, limits: TokenLimits, tokens: int
+    asked: int, limits: TokenLimits, tokens: int
 ) -> None:
-    assert output_max(Api.CHAT, Body("m", output_tokens_max=said), limits) == tokens
+    assert output_max(Api.CHAT, Body("m", output_tokens_max=asked), limits) == tokens
 
 
 def test_a_limit_does_not_lengthen_completions() -> None:
@@ -48,50 +58,58 @@ def test_a_limit_does_not_lengthen_completions() -> None:
 
 
 def test_listed_tokens_are_refused_exactly() -> None:
-    assert fits(Body("m", prompt_tokens=900, prompt_exact=True), 100)
-    assert not fits(Body("m", prompt_tokens=901, prompt_exact=True), 100)
+    assert fits({"model": "m", "prompt": [7] * 900}, 100, Api.COMPLETIONS)
+    assert not fits({"model": "m", "prompt": [7] * 901}, 100, Api.COMPLETIONS)
 
 
 def test_an_estimate_refuses_only_what_is_over_by_far() -> None:
-    assert fits(Body("m", prompt_tokens=1800), 100)
-    assert not fits(Body("m", prompt_tokens=1802), 100)
-    assert not fits(Body("m", prompt_tokens=1), 1001)
+    assert fits(said(900 * SURE_TOKEN_BYTES), 100)
+    assert not fits(said(901 * SURE_TOKEN_BYTES), 100)
+    assert not fits(said(100), 1001)
+
+
+@pytest.mark.parametrize("member", ["prompt", "system", "tools"])
+def test_all_that_becomes_a_prompt_counts_and_nothing_else(member: str) -> None:
+    api = {"prompt": Api.COMPLETIONS, "system": Api.MESSAGES}.get(member, Api.CHAT)
+    assert not fits(said(100, **{member: "x" * 10_000}), api=api)
+    assert fits(said(100, metadata="x" * 10_000), api=api)
 
 
 def test_media_are_never_the_reason() -> None:
-    assert fits(Body("m", prompt_tokens=50 * MEDIA_TOKENS + 10, media=50))
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 10_000}}
+    assert fits({"model": "m", "messages": [{"role": "user", "content": [part] * 50}]})
 
 
 def test_an_escaped_character_is_not_six() -> None:
-    body = b"\\u4e2d" * 3000  # estimated at 4,500 tokens
-    assert fits(Body("m", prompt_tokens=len(body) // 4), body=body)
-    assert not fits(Body("m", prompt_tokens=len(body) // 4), body=b"x" * len(body))
+    assert fits({"model": "m", "messages": [{"content": "\u4e2d" * 3000}]})
+    assert not fits({"model": "m", "messages": [{"content": "x" * 18_000}]})
 
 
 def test_what_others_judge_better_is_left_to_them() -> None:
-    long = Body("m", prompt_tokens=100_000, prompt_exact=True)
+    long = said(100_000)
     assert not fits(long)
-    assert fits(long, body=b'{"truncate_prompt_tokens":-1}')
-    assert fits(Body("m", prompt_tokens=100_000, prompt_exact=True, prompts=200))
+    assert fits({**long, "truncate_prompt_tokens": -1})
+    assert fits({"model": "m", "prompt": ["x" * 100_000] * 2}, api=Api.COMPLETIONS)
 
 
 MOST = "this model's maximum context length is 1000 tokens"
 
 
 @pytest.mark.parametrize(
-    ("api", "exact", "message"),
+    ("api", "body", "message"),
     [
-        (Api.COMPLETIONS, True, f"{MOST}; 4000 tokens were requested"),
-        (Api.CHAT, False, f"{MOST}; at least 2000 tokens were requested"),
-        (Api.MESSAGES, False, "prompt is too long: at least 2000 tokens > 1000 maximum"),
+        (Api.COMPLETIONS, {"model": "m", "prompt": [7] * 2000}, f"{MOST}; 2000 tokens were requested"),
+        (Api.CHAT, said(16_000), f"{MOST}; at least 2000 tokens were requested"),
+        (Api.MESSAGES, said(16_000), "prompt is too long: at least 2000 tokens > 1000 maximum"),
     ],
 )
 @pytest.mark.parametrize("output", [0, 100])
-def test_the_refusal_has_the_words_of_the_api(api: Api, exact: bool, message: str, output: int) -> None:
+def test_the_refusal_has_the_words_of_the_api(
+    api: Api, body: dict[str, object], message: str, output: int
+) -> None:
+    raw = json.dumps(body).encode()
     with pytest.raises(Refusal) as caught:
-        check_fits(api, Body("m", prompt_tokens=4000, prompt_exact=exact), output, CONTEXT, b"")
-    prompt = 4000 if exact else 2000
+        check_fits(api, decode(api, raw), output, CONTEXT, raw)
     if output:
-        message = message.replace(str(prompt), str(prompt + output))
-        message += f" ({prompt} in the prompt, {output} for the answer)"
+        message = message.replace("2000", "2100") + " (2000 in the prompt, 100 for the answer)"
     assert caught.value.message == message

@@ -9,7 +9,8 @@ import pytest
 from maitred.control.models import Models, Route, TokenLimits
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity
-from maitred.door.read import ANYBODY, APIS, Order, read
+from maitred.door.identify import ANYBODY
+from maitred.door.read import APIS, Order, read
 from maitred.net.exchange import RequestHead
 from maitred.wire.requests import STRICT, Rules
 
@@ -154,6 +155,12 @@ def test_an_answer_is_as_long_as_the_model_allows(
     told = order(path, {**body, **said}, SHORT)
     assert json.loads(sent(told)) == {**body, **got}
     assert told.request.output_tokens_max == next(iter(got.values()), 0)
+
+
+def test_where_no_context_is_known_nothing_is_too_long() -> None:
+    route = Route("m", "m", limits=TokenLimits(output=40))
+    told = order("/v1/completions", {"model": "m", "prompt": [1] * 5000, "max_tokens": 90}, route)
+    assert json.loads(sent(told))["max_tokens"] == 40
 
 
 def test_a_client_that_wants_no_answer_gets_none() -> None:

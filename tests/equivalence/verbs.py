@@ -1,8 +1,8 @@
 """Two journals side by side: the same verbs at the same instants with the same arguments and answers.
 
 What the shells may name as they like is named by its order: requests and their fingerprints. Left out are
-the sizes of a body, of which the simulator knows more; what is only for people (`why`, `detail`); and facts,
-since an engine tells more of them than its model has.
+the sizes of a body, of which the simulator knows more; what is only for people (`why`, `detail`); facts,
+since an engine tells more of them than its model has; and the calendar, which the simulator has none of.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class Verb(Struct):
     name: str
     given: list[Any]
     answer: Any
+
+    @property
+    def of_calendar(self) -> bool:
+        return self.name == "update" and self.given[0]["type"] == "Periods"
 
     def __str__(self) -> str:
         return f"{self.at:12.6f} {self.name} {self.given} -> {self.answer}"
@@ -71,7 +75,7 @@ def _less(told: dict[str, Any], kind: str) -> dict[str, Any]:
 def read(lines: Iterable[bytes], origin: float = 0.0) -> list[Verb]:
     """A journal's verbs as far as they concern requests: what the probes said after the last is left out."""
     reader = _Reader(origin)
-    verbs = [reader.read(line) for line in list(lines)[1:]]
+    verbs = [verb for verb in map(reader.read, list(lines)[1:]) if not verb.of_calendar]
     while verbs and verbs[-1].name == "update":
         verbs.pop()
     return verbs

@@ -13,7 +13,7 @@ def endpoint(name: str = "qwen/127.0.0.1:8001", state: EndpointState = EndpointS
 def queued(model: str = "qwen", *, stream: bool = True, sequences: int = 1, api: Api = Api.CHAT) -> Ticket:
     """A ticket that arrived at instant 100."""
     request = Request("r1", api, model, "qwen", stream=stream, body_bytes=2048, sequences=sequences)
-    return Ticket(request, Identity(tenant="support"), arrival=100.0, queue_deadline=130.0)
+    return Ticket(request, Identity(tenant="support", key="k1"), arrival=100.0, queue_deadline=130.0)
 
 
 def seat(ticket: Ticket, at: float, where: Endpoint | None = None) -> Leg:

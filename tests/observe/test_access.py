@@ -82,6 +82,8 @@ def test_a_completed_request(file: LogFile) -> None:
             "path": "/v1/chat/completions",
             "client_request_id": "client-1",
             "tenant": "support",
+            "key": "k1",
+            "band": "default",
             "model": "qwen",
             "api": "chat",
             "stream": True,
@@ -115,7 +117,7 @@ def test_a_request_that_left_the_queue_unseated(file: LogFile) -> None:
 def test_a_refused_request(file: LogFile) -> None:
     log = file.log()
     log.note("r2", facts())
-    log(AtDoor(1.0, "r2", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support"))
+    log(AtDoor(1.0, "r2", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support", "k1", "batch"))
     log(AtDoor(1.0, "r3", Outcome.PATH_NOT_FOUND))
     log.flush()
     assert file.rows() == [
@@ -129,6 +131,8 @@ def test_a_refused_request(file: LogFile) -> None:
             "path": "/v1/chat/completions",
             "client_request_id": "client-1",
             "tenant": "support",
+            "key": "k1",
+            "band": "batch",
             "model": "qwen",
             "api": "chat",
         },

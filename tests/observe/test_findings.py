@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +73,10 @@ def test_there_are_never_too_many_and_none_hides_another_kind() -> None:
     findings.settle("unreachable", "p/1:1")
     findings.tell("unreachable", "p/900:1", "does not answer", "start it")
     assert "p/900:1" in {finding.where for finding in findings.current()}
+
+
+def test_every_kind_is_documented_and_no_other() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    rows = text.partition("## Findings")[2].splitlines()
+    first = " ".join(row.split("|")[1] for row in rows if row.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", first)) == set(KINDS)

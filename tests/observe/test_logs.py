@@ -63,6 +63,20 @@ def test_a_record_as_json_is_one_line_with_its_traceback(log: tuple[Path, Sink])
     assert line["ts"] > 1_700_000_000_000
 
 
+def test_libraries_tell_of_what_is_wrong_only(log: tuple[Path, Sink]) -> None:
+    path, sink = log
+    setup("human", "debug", sink)
+    for name in ("aiosqlite", "alembic.runtime.migration", "psycopg.pool", "sqlalchemy.engine"):
+        logging.getLogger(name).info("INSERT INTO keys")
+        logging.getLogger(name).warning("odd")
+    assert [line.split(" ", 2)[2] for line in path.read_text().splitlines()] == [
+        "WARNING aiosqlite: odd",
+        "WARNING alembic.runtime.migration: odd",
+        "WARNING psycopg.pool: odd",
+        "WARNING sqlalchemy.engine: odd",
+    ]
+
+
 def test_moves_are_logged_and_being_ejected_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     probing, ready, ejected = EndpointState.PROBING, EndpointState.READY, EndpointState.EJECTED

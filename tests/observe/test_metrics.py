@@ -5,12 +5,21 @@ from __future__ import annotations
 import sys
 
 import pytest
+from msgspec import structs
 
 from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed
 from maitred.core.outcome import FailureKind, Outcome
-from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticket, Usage
-from maitred.observe.exposition import render
-from maitred.observe.metrics import ENDPOINTS_MAX, MODELS_MAX, Histogram, Metrics, Slo
+from maitred.core.words import Api, Endpoint, EndpointState, Failure, Identity, Leg, Ticket, Usage
+from maitred.observe.exposition import CLASS_OF, render
+from maitred.observe.metrics import (
+    BANDS_MAX,
+    ENDPOINTS_MAX,
+    MODELS_MAX,
+    TENANTS_MAX,
+    Histogram,
+    Metrics,
+    Slo,
+)
 from tests.observe.events import endpoint, queued, seat
 
 
@@ -95,12 +104,12 @@ def test_buckets_are_cumulative_and_agree_with_the_count() -> None:
         metrics(Ended(700.0, ticket, Outcome.CLIENT_GONE, None))
     metrics(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))  # never had a place
     text = lines(metrics, "queue_seconds")
-    assert 'queue_seconds_bucket{le="0.005",model="qwen"} 1.0' in text
-    assert 'queue_seconds_bucket{le="0.02",model="qwen"} 1.0' in text
-    assert 'queue_seconds_bucket{le="0.05",model="qwen"} 2.0' in text
-    assert 'queue_seconds_bucket{le="120.0",model="qwen"} 2.0' in text
-    assert 'queue_seconds_bucket{le="+Inf",model="qwen"} 3.0' in text
-    assert 'queue_seconds_count{model="qwen"} 3.0' in text
+    assert 'queue_seconds_bucket{band="other",le="0.005",model="qwen"} 1.0' in text
+    assert 'queue_seconds_bucket{band="other",le="0.02",model="qwen"} 1.0' in text
+    assert 'queue_seconds_bucket{band="other",le="0.05",model="qwen"} 2.0' in text
+    assert 'queue_seconds_bucket{band="other",le="120.0",model="qwen"} 2.0' in text
+    assert 'queue_seconds_bucket{band="other",le="+Inf",model="qwen"} 3.0' in text
+    assert 'queue_seconds_count{band="other",model="qwen"} 3.0' in text
 
 
 def test_a_stream_shows_first_token_pace_and_whole() -> None:
@@ -245,3 +254,118 @@ def test_what_lives_elsewhere_is_asked_when_rendered() -> None:
 def test_an_undeclared_reading_is_refused() -> None:
     with pytest.raises(ValueError, match="mystery"):
         Metrics("1", readings={"mystery": lambda: 1.0})
+
+
+# -- tenants and bands --------------------------------------------------------------------------------
+
+
+def asked_by(tenant: str, band: str = "chat", retry: int = 0) -> Ticket:
+    ticket = queued()
+    ticket.identity = Identity(tenant)
+    ticket.band = band
+    ticket.request = structs.replace(ticket.request, retry=retry)
+    return ticket
+
+
+def labelled() -> Metrics:
+    metrics = Metrics("1")
+    metrics.label(["support", "nightly"], ["chat", "batch"])
+    return metrics
+
+
+def test_tenants_are_told_who_was_served_and_who_was_not() -> None:
+    metrics = labelled()
+    served(metrics, asked_by("support"), first=0.2, end=1.0, tokens=5)
+    for outcome in (Outcome.QUEUE_DEADLINE, Outcome.CLIENT_GONE, Outcome.FAILED_UPSTREAM):
+        metrics(Ended(130.0, asked_by("support"), outcome, None))
+    metrics(AtDoor(1.0, "r", Outcome.RATE_LIMITED, Api.CHAT, "qwen", "nightly"))
+    metrics(AtDoor(1.0, "r", Outcome.BAD_REQUEST, Api.CHAT, "", "nightly"))
+    metrics(AtDoor(1.0, "r", Outcome.UNAUTHENTICATED, Api.CHAT))  # whose it is nobody knows
+    assert lines(metrics, "tenant_requests_total") == [
+        'tenant_requests_total{class="completed",tenant="support"} 1.0',
+        'tenant_requests_total{class="refused",tenant="support"} 1.0',
+        'tenant_requests_total{class="failed",tenant="support"} 1.0',
+        'tenant_requests_total{class="gone",tenant="support"} 1.0',
+        'tenant_requests_total{class="invalid",tenant="nightly"} 1.0',
+        'tenant_requests_total{class="refused",tenant="nightly"} 1.0',
+    ]
+    assert lines(metrics, "tenant_tokens_total") == [
+        'tenant_tokens_total{kind="prompt",tenant="support"} 100.0',
+        'tenant_tokens_total{kind="cached",tenant="support"} 60.0',
+        'tenant_tokens_total{kind="output",tenant="support"} 5.0',
+    ]
+
+
+def test_bands_are_told_who_waited_and_who_was_refused() -> None:
+    metrics = labelled()
+    for band, wait_s in (("chat", 0.0), ("batch", 20.0)):
+        ticket = asked_by("support", band)
+        seat(ticket, 100.0 + wait_s)
+        metrics(Ended(130.0, ticket, Outcome.COMPLETED, None))
+    metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support", "", "batch"))
+    metrics(AtDoor(1.0, "r", Outcome.BAD_REQUEST, Api.CHAT))
+    assert 'queue_seconds_sum{band="chat",model="qwen"} 0.0' in lines(metrics, "queue_seconds")
+    assert 'queue_seconds_sum{band="batch",model="qwen"} 20.0' in lines(metrics, "queue_seconds")
+    assert lines(metrics, "band_requests_total") == [
+        'band_requests_total{band="chat",outcome="completed"} 1.0',
+        'band_requests_total{band="batch",outcome="completed"} 1.0',
+        'band_requests_total{band="batch",outcome="queue_full"} 1.0',
+    ]
+
+
+def test_every_outcome_has_its_class() -> None:
+    assert len(CLASS_OF) == len(Outcome)
+    of = {outcome: CLASS_OF[outcome.index] for outcome in Outcome}
+    assert [of[o] for o in (Outcome.QUOTA_SPENT, Outcome.NO_ENDPOINT, Outcome.EVICTED)] == ["refused"] * 3
+    assert [of[o] for o in (Outcome.MODEL_NOT_FOUND, Outcome.ENGINE_REFUSED)] == ["invalid"] * 2
+    assert [of[o] for o in (Outcome.FAILED_TRUNCATED, Outcome.QUARANTINED)] == ["failed"] * 2
+
+
+def test_what_clients_send_again_is_counted_whether_served_or_refused() -> None:
+    metrics = labelled()
+    metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", retry=1))
+    for retry in (0, 1, 2):
+        metrics(Ended(130.0, asked_by("support", retry=retry), Outcome.QUEUE_DEADLINE, None))
+    assert lines(metrics, "client_retries_total") == ['client_retries_total{model="qwen"} 3.0']
+
+
+def test_case_b28_no_client_can_make_a_series() -> None:
+    metrics = labelled()
+    sizes = set()
+    for number in range(5000):
+        ticket = asked_by(f"t{number}", f"b{number}")
+        seat(ticket, 100.0)
+        metrics(Ended(130.0, ticket, Outcome.COMPLETED, Usage(1, 0, 1)))
+        metrics(
+            AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", f"u{number}", f"k{number}", f"c{number}")
+        )
+        if number in (0, 4999):
+            sizes.add(b"".join(render(metrics)).count(b"\n"))
+    assert len(sizes) == 1
+    assert lines(metrics, "tenant_requests_total") == [
+        'tenant_requests_total{class="completed",tenant="other"} 5000.0',
+        'tenant_requests_total{class="refused",tenant="other"} 5000.0',
+    ]
+    assert b"k4999" not in b"".join(render(metrics))
+
+
+def test_case_b28_even_of_those_configured_there_are_not_too_many() -> None:
+    metrics = Metrics("1")
+    metrics.label((f"t{number}" for number in range(1000)), (f"b{number}" for number in range(1000)))
+    assert (len(metrics.tenants), len(metrics.bands)) == (TENANTS_MAX + 1, BANDS_MAX + 1)
+
+
+def test_what_was_counted_stays_when_others_are_configured() -> None:
+    metrics = labelled()
+    metrics(Ended(130.0, asked_by("support"), Outcome.QUEUE_DEADLINE, None))
+    metrics.label(["support", "new"], ["chat"])
+    for tenant in ("support", "new", "nightly"):
+        metrics(Ended(130.0, asked_by(tenant), Outcome.QUEUE_DEADLINE, None))
+    assert lines(metrics, "tenant_requests_total") == [
+        'tenant_requests_total{class="refused",tenant="other"} 1.0',
+        'tenant_requests_total{class="refused",tenant="support"} 2.0',
+        'tenant_requests_total{class="refused",tenant="new"} 1.0',
+    ]
+    assert lines(metrics, "band_requests_total") == [
+        'band_requests_total{band="chat",outcome="queue_deadline"} 4.0'
+    ]

@@ -20,7 +20,7 @@ from maitred.net.memory import MemoryTransport
 from maitred.net.seams import Listener, Network
 
 MODEL = "m"
-CARD = {"id": MODEL, "object": "model", "created": 1, "owned_by": "vllm", "max_model_len": 4096}
+CARD = {"id": MODEL, "object": "model", "created": 1, "owned_by": "vllm", "max_model_len": 1 << 24}
 
 
 class End(Enum):

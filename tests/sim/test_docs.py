@@ -72,7 +72,7 @@ def test_the_documented_files_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fleet", EXAMPLES, ids=lambda path: path.parent.name)
 def test_the_examples_go_together(fleet: Path) -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
     (workload,) = [path for path in fleet.parent.glob("*.yaml") if "traffic:" in path.read_text()]
     nodes = nodes_of(load(fleet, {}))
     for model, tokens in load_workload(workload).longest_tokens().items():

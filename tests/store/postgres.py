@@ -80,7 +80,7 @@ class Postgres:
                 time.sleep(0.01)
 
     def _run(self, program: str, *options: str) -> None:
-        argv = [self._programs / program, "-D", self._folder, *options]
+        argv = (str(self._programs / program), "-D", str(self._folder), *options)
         subprocess.run(argv, user=ANOTHER, check=True, capture_output=True, cwd="/")
 
     def _children(self) -> bool:

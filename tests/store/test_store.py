@@ -34,7 +34,10 @@ FULL = KeyRow(
     expires_ms=2**41,
     note="a note",
 )
-ACCOUNT = Account("tenant:a", "2026-11-30", "2026-11", 1, 2**40, 3, 4)
+
+
+def charge(day: str, tokens: int, money: int = 0, holder: str = "tenant a") -> Account:
+    return Account(holder, day, day[:7], tokens, tokens, money, money)
 
 
 def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -124,15 +127,42 @@ async def test_many_keys_are_read_in_parts(url: str, monkeypatch: pytest.MonkeyP
 
 
 @on_loop
-async def test_accounts_take_the_place_of_what_was_known(url: str) -> None:
-    newer = Account("tenant:a", "2026-12-01", "2026-12", 5, 6, 7, 8)
-    other = Account("key:b", "2026-12-01", "2026-12")
+async def test_charges_add_up_and_a_new_period_begins_anew(url: str) -> None:
+    steps = [
+        (charge("2026-11-29", 1, 10), Account("tenant a", "2026-11-29", "2026-11", 1, 1, 10, 10)),
+        (charge("2026-11-29", 2, 20), Account("tenant a", "2026-11-29", "2026-11", 3, 3, 30, 30)),
+        (charge("2026-11-30", 4, 40), Account("tenant a", "2026-11-30", "2026-11", 4, 7, 40, 70)),
+        (charge("2026-11-29", 8, 80), Account("tenant a", "2026-11-30", "2026-11", 4, 15, 40, 150)),
+        (charge("2026-12-01", 16, 0), Account("tenant a", "2026-12-01", "2026-12", 16, 16, 0, 0)),
+        (charge("2026-11-30", 32, 0), Account("tenant a", "2026-12-01", "2026-12", 16, 16, 0, 0)),
+    ]
     async with Opened(url) as store:
-        await store.save_accounts([])
-        await store.save_accounts([ACCOUNT])
-        assert await store.accounts() == [ACCOUNT]
-        await store.save_accounts([newer, other])
-        assert sorted(await store.accounts(), key=lambda account: account.holder) == [other, newer]
+        for charged, there in steps:
+            assert await store.charge([charged]) == [there]
+    async with Opened(url) as store:
+        assert await store.accounts("2026-12") == [there]
+        assert await store.accounts("2026-11") == []
+
+
+@on_loop
+async def test_many_charges_are_written_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maitred.store.store.ROWS_AT_ONCE", 10)
+    charges = [charge("2026-11-29", 5, holder=f"key {number:02}") for number in range(25)]
+    async with Opened(url) as store:
+        for total in (5, 10):
+            there = await store.charge(charges)
+            assert [row.holder for row in there] == [row.holder for row in charges]
+            assert {row.day_tokens for row in there} == {total}
+        assert len(await store.accounts("2026-11")) == 25
+        assert await store.charge([]) == []
+
+
+@on_loop
+async def test_gateways_that_charge_at_once_lose_nothing(url: str) -> None:
+    charges = [charge("2026-11-29", 1, holder=f"key {number}") for number in range(9)]
+    async with Opened(url) as store:
+        await asyncio.gather(*(store.charge(charges) for _ in range(8)))
+        assert {row.month_tokens for row in await store.accounts("2026-11")} == {8}
 
 
 @on_loop
@@ -213,7 +243,13 @@ async def test_a_database_that_is_away_is_told_with_the_reason(tmp_path: Path) -
         await store.prepare()
     await store.close()
     store = Store.open("postgresql://me:canary-pw@127.0.0.1:1/m")
-    for doing in (store.prepare, store.keys, store.accounts, store.mark, lambda: store.add_key(KEY)):
+    for doing in (
+        store.prepare,
+        store.keys,
+        store.mark,
+        lambda: store.add_key(KEY),
+        lambda: store.accounts("2026-11"),
+    ):
         with pytest.raises(StoreError, match=r"^postgresql at 127.0.0.1: .*refused") as caught:
             await doing()
         assert "canary" not in str(caught.value)

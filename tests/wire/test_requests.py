@@ -223,7 +223,7 @@ def test_a_bound_that_is_none_is_refused_by_name(api: Api, key: str, value: str)
 def test_a_prompt_is_estimated_from_the_bytes_of_all_that_is_said(api: Api) -> None:
     body = TALK + b'"prompt":"a","input":["b"],"tools":["' + b"x" * 4000 + b'"]}'
     said = decode(api, body)
-    assert (said.prompt_tokens, said.prompt_exact, said.media) == (len(body) // TOKEN_BYTES, False, 0)
+    assert (said.prompt_tokens, said.prompt_exact, said.media_bytes) == (len(body) // TOKEN_BYTES, False, 0)
 
 
 @pytest.mark.parametrize(

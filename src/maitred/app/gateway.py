@@ -19,15 +19,17 @@ from maitred.app.journal import JournalFile
 from maitred.app.kept import kept
 from maitred.config.changes import restart_needed
 from maitred.config.tree import Config
+from maitred.control.accounts import Accountant
 from maitred.control.beat import beat
 from maitred.control.discovery import Discovery
 from maitred.control.models import Models
 from maitred.control.scrape import Scraper
+from maitred.control.watch import Watch
 from maitred.core.events import Hub, LegFailed
 from maitred.core.gateway import Gateway
 from maitred.core.journal import RecordingGateway
 from maitred.core.outcome import Outcome
-from maitred.core.words import Abilities, Reset
+from maitred.core.words import Abilities, Reset, Settings
 from maitred.door.house import House
 from maitred.door.inflate import Inflater
 from maitred.net.client import Patience
@@ -96,6 +98,7 @@ class GatewayApp:
         self.hub.subscribe({LegFailed: self._leg_failed})
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
+        self._label(core.settings)
         self.house = House(core, clock, self.hub)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
@@ -113,6 +116,16 @@ class GatewayApp:
             config.scrape.period_s,
             config.scrape.timeout_s,
         )
+        self._accountant = Accountant(
+            self.identities.store,
+            core.limiter.charged,
+            self.house.update,
+            self.findings,
+            clock,
+            period_s=config.accounts.period_s,
+        )
+        self.watch = Watch(core, self.findings, clock)
+        self.hub.subscribe(self.watch.hears)
         self._lag_s, self._lagging = 0.0, False
         self._quarantined = 0
         self._network = network
@@ -124,12 +137,15 @@ class GatewayApp:
     async def start(self) -> tuple[str, int]:
         """Listen, and begin to look for the engines; the address listened at. Raises OSError, SchemaError."""
         await self.identities.start()
+        await self._accountant.start()
         data = self.config.listen.data
         self._listener = await self._network.listen(self._connection, data.host, data.port)
         self.sweep.start()
         loops = {
             "discovery": self.discovery.run,
             "scraping": self._scraper.run,
+            "the accounts": self._accountant.run,
+            "watching": self.watch.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
         self._tasks = [asyncio.create_task(kept(name, loop)) for name, loop in loops.items()]
@@ -151,7 +167,9 @@ class GatewayApp:
         self.pool.patience, self.pool.connect_s = _patience(config), config.upstream.connect_s
         self.inflate.bytes_max = _inflated_max(config)
         self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
+        self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
+        self._label(settings)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
         self.config = config
         return needs_restart
@@ -198,6 +216,7 @@ class GatewayApp:
         await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)
         for connection in list(self.front.connections.values()):
             connection.transport.close()
+        await self._accountant.work()
         await self.identities.stop()
         self.pool.close()
         self.inflate.close()
@@ -227,6 +246,9 @@ class GatewayApp:
         if self.journal is None:
             return Gateway(settings, abilities, Random(seed), self.hub)
         return RecordingGateway(settings, abilities, seed, self.hub, self.journal.write)
+
+    def _label(self, settings: Settings) -> None:
+        self.metrics.label(settings.tenants, (band.name for band in settings.bands))
 
     def _late(self, late_s: float) -> None:
         self.metrics.loop_lag(late_s)

@@ -84,6 +84,7 @@ class Identities:
             self.store = open_store(self._place)
         self.keys.source = self.store if auth.keys else None
         self.keys.refresh_s = auth.refresh_s
+        self.keys.hurry()
         before, self._tokens = self._tokens, tokens
         if before is not tokens and self._tasks:
             self._read_tokens_keys()

@@ -15,6 +15,7 @@ from maitred.config.setting import Forms, Listed, Setting
 from maitred.config.units import quote
 
 STORE_DEFAULT = "sqlite:///maitred.db"
+DISCOVERY = "/.well-known/openid-configuration"
 JWKS_EXAMPLE = "https://sso.example.com/.well-known/jwks.json"
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -81,13 +82,14 @@ class Jwt(Struct, frozen=True):
     issuer: Annotated[str, Setting("issuer", TEXT, "What `iss` of a token must be.")]
     audience: Annotated[str, Setting("audience", TEXT, "What `aud` of a token must be or hold.")]
     jwks: Annotated[
-        str | JwksFile,
+        str | JwksFile | None,
         Setting(
             "jwks",
             Forms((JWKS, JwksFile), f"a URL such as {JWKS_EXAMPLE}, or {{file: PATH}}"),
             "The issuer's public keys: the URL of its key set (`jwks_uri`), or `{file: PATH}`.",
+            f"what the issuer says at `{DISCOVERY}`",
         ),
-    ]
+    ] = None
     algorithms: Annotated[
         tuple[str, ...],
         Setting("algorithms", Listed(choice(*ALGORITHMS), length_min=1), "Signatures that count."),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from maitred.config.auth import Auth
+from maitred.config.auth import Auth, parse_jwks
 from maitred.config.kinds import Kind
 from maitred.config.raw import ConfigError, Raw, read_file
 from maitred.config.reader import Reader
@@ -156,6 +156,12 @@ def _nobody_let_in(root: Raw, config: Config) -> Iterator[str]:
         return
     if not root.at("auth.keys") and not root.at("auth.jwt"):
         yield f"{written.where}: lets nobody in; write keys: store, or jwt:, or auth: none"
+    if (jwt := config.auth.jwt) is not None and not root.at("auth.jwt.jwks"):
+        try:
+            parse_jwks(jwt.issuer)
+        except ValueError:
+            issuer = next(iter(root.each("auth.jwt.issuer")), written)
+            yield f"{issuer.where}: {quote(jwt.issuer)} is no URL to ask for its keys; write jwks: too"
     if root.at("auth.keys") and not root.at("auth.pepper"):
         yield (
             f"{written.where}: pepper is missing; write pepper: {{env: MAITRED_AUTH_PEPPER}}, and keep in it "

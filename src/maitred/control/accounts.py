@@ -9,26 +9,28 @@ which nobody knows whether it came through is done again: rather charged twice t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Protocol
 
 from maitred.core.limits import Accounts, Charge, Charges, Periods, Spent
 from maitred.observe.findings import Findings
-from maitred.store.rows import Account, StoreError
+from maitred.store.rows import Account, SchemaError, StoreError
 
 PERIOD_S = 2.0
 DAY_S = 86_400
 DAYS_MAX = 3
 """So many days' charges wait for a book that is away; those of earlier days are let go."""
-CLOCK_S = 1.0
-"""The wall clock may go wrong by so much before the core is told anew when its day ends."""
 STORE = "store"
 EPOCH = date(1970, 1, 1).toordinal()
 
 
 class AccountBook(Protocol):
     """Where accounts are kept; raises StoreError when they cannot be."""
+
+    async def prepare(self) -> None:
+        """See that it can be used."""
 
     async def accounts(self, month: str) -> Sequence[Account]:
         """All that have spent something in this month."""
@@ -47,17 +49,17 @@ class Accountant:
 
     def __init__(
         self,
-        book: AccountBook,
+        book: AccountBook | None,
         charged: Callable[[], Iterable[Charges]],
         update: Callable[[Periods | Accounts], None],
         findings: Findings,
         clock: Callable[[], float],
-        wall: Callable[[], float],
+        wall: Callable[[], float] = time.time,
         period_s: float = PERIOD_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.period_s = period_s
-        self._book = book
+        self.book = book
         self._charged = charged
         self._update = update
         self._findings = findings
@@ -69,46 +71,60 @@ class Accountant:
         self._owed: dict[tuple[int, int], dict[str, Charge]] = {}  # by day and month
         self._known: dict[str, Spent] = {}  # what the core counts, of what the book has
 
+    async def start(self) -> None:
+        """Read the book. Raises SchemaError; that it is away is no error."""
+        wrong = await self.work()
+        if isinstance(wrong, SchemaError):
+            raise wrong
+
     async def run(self) -> None:
         """Keep the book until cancelled."""
         while True:
-            await self.work()
             await self._sleep(self.period_s)
+            await self.work()
 
-    async def work(self) -> None:
-        """Tell the core the day, write what is owed, and tell what others spent; once more before the end."""
+    async def work(self) -> StoreError | None:
+        """Tell the core the day, write what is owed, and tell what others spent; what went wrong with it."""
         periods = self._follow_calendar()
-        for charges in self._charged():
+        charged = self._charged()
+        if self.book is None:
+            return None
+        for charges in charged:
             self._owe(charges)
         try:
-            if not self._read:
-                self._learn(periods, await self._book.accounts(month_name(periods.month)))
-                self._read = True
-            for (day, month), by_holder in sorted(self._owed.items()):
-                charges = Charges(day, month, by_holder)
-                rows = await self._book.charge(rows_of(charges))
-                del self._owed[day, month]
-                self._count(periods, charges)
-                self._learn(periods, rows)
+            await self._write(self.book, periods)
         except StoreError as error:
             what = f"{error}; what is spent is not written down, and known to this gateway alone"
             self._findings.tell("accounts_unwritten", STORE, what, "see to the database")
-        else:
-            self._findings.settle("accounts_unwritten", STORE)
+            return error
+        self._findings.settle("accounts_unwritten", STORE)
+        return None
 
     # -- parts ------------------------------------------------------------------------------------
 
+    async def _write(self, book: AccountBook, periods: Periods) -> None:
+        if not self._read:
+            await book.prepare()
+            self._learn(periods, await book.accounts(month_name(periods.month)))
+            self._read = True
+        for (day, month), by_holder in sorted(self._owed.items()):
+            charges = Charges(day, month, by_holder)
+            rows = await book.charge(rows_of(charges))
+            del self._owed[day, month]
+            self._count(periods, charges)
+            self._learn(periods, rows)
+
     def _follow_calendar(self) -> Periods:
-        """The day and month it is; the core is told when they, or their ends, are others than it knows."""
+        """The day and month it is; of a new one the core is told."""
         now, told = periods_at(self._wall(), self._clock()), self._periods
-        if told is None or told.day != now.day or abs(told.day_ends_at - now.day_ends_at) > CLOCK_S:
-            self._update(now)
-            self._periods = now
-            if told is not None and told.month != now.month:
-                self._known.clear()
-            elif told is not None and told.day != now.day:
-                for spent in self._known.values():
-                    spent.tokens_per_day = spent.money_per_day = 0
+        if told is not None and told.day >= now.day:
+            return told
+        self._update(now)
+        self._periods = now
+        if told is not None and told.month != now.month:
+            self._known.clear()
+        for spent in self._known.values():
+            spent.tokens_per_day = spent.money_per_day = 0
         return now
 
     def _owe(self, charges: Charges) -> None:

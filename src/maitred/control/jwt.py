@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 import jwt
 from msgspec import DecodeError, Struct, json
 
-from maitred.config.auth import JwksFile, Jwt
+from maitred.config.auth import DISCOVERY, JwksFile, Jwt, parse_jwks
 from maitred.control.known import Known, unauthenticated, unavailable
 from maitred.core.words import Identity
 from maitred.net.fetch import fetch
@@ -48,6 +49,10 @@ class VerifyingKey(Struct, frozen=True):
 
     key: Any
     algorithms: tuple[str, ...]
+
+
+class _Discovered(Struct):
+    jwks_uri: str
 
 
 class TokenVerifier:
@@ -97,11 +102,9 @@ class TokenVerifier:
         while True:
             await self.refresh()
             self._wanted.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_S):
                     await self._wanted.wait()
-            except TimeoutError:
-                pass
 
     async def refresh(self) -> None:
         """Read the key set once."""
@@ -137,12 +140,25 @@ class TokenVerifier:
         jwks = self.settings.jwks
         if isinstance(jwks, JwksFile):
             return await asyncio.to_thread(_read_file, jwks.file)
-        url = urlsplit(jwks)
+        if jwks is None:
+            jwks = _jwks_of(await self._get(self.settings.issuer.rstrip("/") + DISCOVERY))
+        return await self._get(jwks)
+
+    async def _get(self, address: str) -> bytes:
+        url = urlsplit(address)
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         status, body = await fetch(self._pool, f"{url.scheme}://{url.netloc}", path, FETCH_S)
         if status != 200:
-            raise ValueError(f"it is answered with {status}")
+            raise ValueError(f"GET {path} is answered with {status}")
         return body
+
+
+def _jwks_of(discovered: bytes) -> str:
+    """Where an issuer says that its keys are. Raises ValueError."""
+    try:
+        return parse_jwks(json.decode(discovered, type=_Discovered).jwks_uri)
+    except DecodeError as error:
+        raise ValueError(f"{DISCOVERY} holds no jwks_uri") from error
 
 
 def read_keys(raw: bytes, algorithms: tuple[str, ...]) -> dict[str, VerifyingKey]:
@@ -196,4 +212,6 @@ def _read_file(path: Path) -> bytes:
 
 
 def _place(settings: Jwt) -> str:
-    return str(settings.jwks.file) if isinstance(settings.jwks, JwksFile) else settings.jwks
+    return (
+        str(settings.jwks.file) if isinstance(settings.jwks, JwksFile) else settings.jwks or settings.issuer
+    )

@@ -10,7 +10,8 @@ import asyncio
 import hmac
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from maitred.control.known import Known
@@ -23,6 +24,8 @@ STORE = "store"
 """The place that the finding of an unreachable store names."""
 ROWS_AT_ONCE = 1000
 REFRESH_S = 5.0
+READING_S = 5.0
+"""What one reading may take before the table counts as old."""
 
 
 class KeySource(Protocol):
@@ -61,7 +64,6 @@ class KeyTable:
         findings: Findings,
         clock: Callable[[], float],
         changed: Callable[[], None] = lambda: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.refresh_s = REFRESH_S
         self.source: KeySource | None = None
@@ -72,14 +74,14 @@ class KeyTable:
         self._findings = findings
         self._clock = clock
         self._changed = changed
-        self._sleep = sleep
+        self._wanted = asyncio.Event()
 
     @property
     def current(self) -> bool:
         """Whether a key that is not in the table is no key: it was read, and lately."""
         if self._by_digest is None or self._failed:
             return False
-        return self._clock() - self._read_at <= 2 * self.refresh_s
+        return self._clock() - self._read_at <= self.refresh_s + READING_S
 
     @property
     def age_s(self) -> float:
@@ -93,8 +95,15 @@ class KeyTable:
     async def run(self) -> None:
         """Read the keys again and again, until cancelled."""
         while True:
-            await self._sleep(self.refresh_s)
+            self._wanted.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.refresh_s):
+                    await self._wanted.wait()
             await self.refresh()
+
+    def hurry(self) -> None:
+        """Read them now, whenever it would be time."""
+        self._wanted.set()
 
     async def refresh(self) -> StoreError | None:
         """Read the keys once, if there is where to; what went wrong with it."""

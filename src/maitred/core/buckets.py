@@ -61,5 +61,5 @@ class Bucket:
         """The same bucket under another limit: it keeps what it held, as far as that fits."""
         bucket = Bucket(self.kind, limit, now)
         held = (MINUTE_S - max(0.0, self.full_at - now)) / self.unit_s
-        bucket.full_at = now + max(0.0, MINUTE_S - held * bucket.unit_s)
+        bucket.full_at = now + MINUTE_S - held * bucket.unit_s
         return bucket

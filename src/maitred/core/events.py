@@ -18,7 +18,8 @@ from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticke
 class AtDoor(Struct, frozen=True):
     """A request was over without a ticket: refused, answered by the gateway itself, or its client left.
 
-    `api` is None where the path is no API's, `model` "" unless the house serves what was asked for.
+    `api` is None where the path is no API's, `model` "" unless the house serves what was asked for. `tenant`,
+    `key` and `band` are "" as long as nobody knows them; `retry` is how often the client had tried before.
     """
 
     at: float
@@ -27,6 +28,9 @@ class AtDoor(Struct, frozen=True):
     api: Api | None = None
     model: str = ""
     tenant: str = ""
+    key: str = ""
+    band: str = ""
+    retry: int = 0
 
 
 class Answered(Struct, frozen=True):

@@ -139,6 +139,8 @@ class Band:
 
     def charge(self, flow: Flow, service: float) -> None:
         """Count service to a flow: when it is its turn, and again when it is known what that cost."""
+        if not service:  # its turn in the heap stands
+            return
         flow.tag += service / flow.weight
         if flow.waiting:
             self._line_up(flow)

@@ -11,7 +11,7 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from maitred.core import saturation
@@ -21,10 +21,9 @@ from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
-from maitred.core.limits import UNLIMITED, Accounts, Periods
+from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.pool import GENERATING, Pool
-from maitred.core.predict import Outputs
+from maitred.core.pool import Pool
 from maitred.core.queue import NEVER
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -56,15 +55,24 @@ from maitred.core.world import ANSWERS, World
 # Looked up here once: members of an enum cost five times what a name of the module does.
 QUEUED, DISPATCHED, ENDED = Phase
 SEATED, SENT, ANSWERED, OVER = LegPhase
-COMPLETED = Outcome.COMPLETED
+COMPLETED, CLIENT_GONE = Outcome.COMPLETED, Outcome.CLIENT_GONE
 SERVED = (COMPLETED, Outcome.ENGINE_REFUSED)
 MANY = 8
 """Where more wait than this, it is seen whether there is room at all before anybody is asked about."""
 NOTHING = Usage()
+UNTOLD = Usage(exact=False)
+"""Of who left before anything was told: an engine has read the prompt, as far as anybody knows."""
 
 
 def _unheard(_event: Event) -> None:
     """Events of a gateway nobody observes."""
+
+
+def is_limited(settings: Settings) -> bool:
+    """Whether any tenant or model is; keys have limits of their own."""
+    limits = [settings.tenant.limits, *(tenant.limits for tenant in settings.tenants.values())]
+    limits += [settings.default.limits, *(pool.limits for pool in settings.pools.values())]
+    return any(each != UNLIMITED for each in limits)
 
 
 class Gateway:
@@ -81,9 +89,11 @@ class Gateway:
         self.outbox: list[Effect] = []
         self.waiting = 0
         self._world = World(emit)
+        self._by_pool = self._world.table.by_pool
+        self._quarantine, self._slow = self._world.health.quarantine, self._world.health.slow
         self._pools: dict[str, Pool] = {}
         self._closed: dict[str, None] = {}  # pools that left while somebody waited
-        self._outputs = Outputs()
+        self._limited = is_limited(settings)
         self._rng = rng
         self._emit = emit
         self._turn = 0
@@ -94,14 +104,14 @@ class Gateway:
         """Let a request in; it waits until `release` seats it. Raises Refusal when it may not even wait."""
         if not self.settings.accepting:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
-        if request.fingerprint and self.quarantine.holds(request.fingerprint, now):
+        if request.fingerprint and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
-        pool, endpoints = self._pool(request.pool), self._world.endpoints(request.pool)
+        pool = self._pools.get(request.pool) or self._pool(request.pool)
+        endpoints = self._by_pool.get(request.pool, ())
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         pool.budget.request(now)
         ticket = self._ticket(request, identity, pool, now)
-        ticket.hold = self._take(ticket, pool, now)
         if pool.queue.waiting or pool.queue.full(request.body_bytes, pool.limits):
             try:
                 self._let_wait(ticket, pool, now)
@@ -119,7 +129,8 @@ class Gateway:
         if not self.waiting and not self.outbox:
             return []
         effects, self.outbox = self.outbox, []
-        self._world.grow(now, self.settings.health)
+        if self._slow.next_at is not None:
+            self._world.grow(now, self.settings.health)
         if self._closed:
             self._close(now, effects)
         stirred, touched = self._world.stirred, self._world.touched
@@ -236,6 +247,7 @@ class Gateway:
                 self.limiter.add(change, now)
             case Reset(settings=settings):
                 self.settings = settings
+                self._limited = is_limited(settings)
                 for pool in self._pools.values():
                     pool.limits = settings.pools.get(pool.name, settings.default)
                     pool.queue.arrange(settings.bands)
@@ -250,11 +262,27 @@ class Gateway:
     @property
     def quarantine(self) -> Quarantine:
         """Requests that are kept out."""
-        return self._world.health.quarantine
+        return self._quarantine
 
     def waiting_by_pool(self) -> dict[str, int]:
         """How many tickets wait in each pool."""
         return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
+
+    def band_of(self, request: Request, identity: Identity) -> BandSettings:
+        """The band that was asked for, if it may be had; else the first that may."""
+        settings, asked = self.settings, request.band
+        bands = settings.bands
+        if len(bands) == 1:
+            return bands[0]
+        allowed = identity.bands or settings.tenants.get(identity.tenant, settings.tenant).bands
+        if asked and (not allowed or asked in allowed):
+            for band in bands:
+                if band.name == asked:
+                    return band
+        for band in bands:
+            if not allowed or band.name == allowed[0]:
+                return band
+        return bands[-1]
 
     # -- letting in -------------------------------------------------------------------------------
 
@@ -266,61 +294,42 @@ class Gateway:
 
     def _new_pool(self, name: str) -> Pool:
         settings = self.settings
-        return Pool(name, settings.pools.get(name, settings.default), settings.bands, self._outputs)
+        return Pool(name, settings.pools.get(name, settings.default), settings.bands)
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         settings = self.settings
         tenant = settings.tenants.get(identity.tenant, settings.tenant)
-        band = settings.bands[0]
+        first = band = settings.bands[0]
         if len(settings.bands) > 1:
-            band = self._band(request.band, identity.bands or tenant.bands)
-        ticket = pool.ticket(request, identity, band, now)
-        ticket.rank = settings.bands.index(band)
-        ticket.weight = tenant.weight
+            band = self.band_of(request, identity)
+        ticket = pool.ticket(request, identity, band, tenant.weight, now)
+        if band is not first:
+            ticket.rank = settings.bands.index(band)
         ttft_s = request.ttft_s or pool.limits.ttft_s
-        if ttft_s is not None and (band is settings.bands[0] or band.deadline_s is None):
-            pool.hold_to(ticket, ttft_s, self._world.endpoints(pool.name))
+        if ttft_s is not None and (band is first or band.deadline_s is None):
+            pool.hold_to(ticket, ttft_s, self._by_pool.get(pool.name, ()))
+        if self._limited or identity.limits is not UNLIMITED:
+            holders = self._holders(pool, identity)
+            tokens = ticket.prompt_tokens, int(ticket.expected)
+            ticket.hold = self.limiter.take(holders, *tokens, pool.limits.price, now)
         return ticket
 
-    def _band(self, asked: str, allowed: tuple[str, ...]) -> BandSettings:
-        """The band that was asked for, if it may be had; else the first that may."""
-        bands = self.settings.bands
-        if asked and (not allowed or asked in allowed):
-            for band in bands:
-                if band.name == asked:
-                    return band
-        for band in bands:
-            if not allowed or band.name == allowed[0]:
-                return band
-        return bands[-1]
-
-    def _take(self, ticket: Ticket, pool: Pool, now: float) -> Hold | None:
-        """Count the request against what its tenant, its key and the model may have. Raises Refusal."""
-        identity, settings = ticket.identity, self.settings
-        tenant = settings.tenants.get(identity.tenant, settings.tenant)
-        holders = [
-            (f"{kind} {name}", limits)
-            for kind, name, limits in (
-                ("tenant", identity.tenant, tenant.limits),
-                ("key", identity.key, identity.limits),
-                ("model", pool.name, pool.limits.limits),
-            )
-            if limits is not UNLIMITED and limits != UNLIMITED
-        ]
-        if not holders:
-            return None
-        output_tokens = int(pool.expected_output(ticket.request, identity))
-        return self.limiter.take(holders, ticket.prompt_tokens, output_tokens, pool.limits.price, now)
+    def _holders(self, pool: Pool, identity: Identity) -> Sequence[tuple[str, Limits]]:
+        """Those who are limited of whom a request is."""
+        tenant = self.settings.tenants.get(identity.tenant, self.settings.tenant).limits
+        key, model = identity.limits, pool.limits.limits
+        named = (("tenant", identity.tenant, tenant), ("key", identity.key, key), ("model", pool.name, model))
+        return [(f"{kind} {name}", limits) for kind, name, limits in named if limits != UNLIMITED]
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
-        for victim in pool.admit(ticket, self._world.endpoints(pool.name), now, self._later):
+        for victim in pool.admit(ticket, self._by_pool.get(pool.name, ()), now, self._later):
             self._stop(victim, Outcome.EVICTED, self._later(0.0), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        queue, endpoints = pool.queue, self._world.endpoints(pool.name)
+        queue, endpoints = pool.queue, self._by_pool.get(pool.name, ())
         while queue.waiting:
             if queue.waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
@@ -340,7 +349,7 @@ class Gateway:
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
 
     def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float) -> Go:
-        pool.queue.serve(ticket, pool.cost, now)
+        pool.queue.serve(ticket, now)
         self.waiting -= 1
         self._turn += 1
         endpoint.seated += 1
@@ -353,7 +362,7 @@ class Gateway:
         return Go(ticket, ticket.legs)
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        endpoints = self._world.endpoints(pool.name)
+        endpoints = self._by_pool.get(pool.name, ())
         while (ticket := pool.queue.overdue(now)) is not None:
             outcome = Outcome.QUEUE_DEADLINE if ready(endpoints) else Outcome.NO_ENDPOINT
             self._stop(ticket, outcome, self._later(pool.drain_s(endpoints)), now, effects)
@@ -390,10 +399,11 @@ class Gateway:
                     self._world.health.served(leg.endpoint, ticket.request)
                 if outcome is COMPLETED:
                     self._learn(leg, usage, pool, now)
+        used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
         if ticket.attempts:
-            pool.ended(ticket, usage or NOTHING)
+            pool.ended(ticket, used)
         if ticket.hold is not None:
-            self._settle(ticket, usage, now)
+            self._settle(ticket.hold, ticket, used, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
@@ -401,19 +411,14 @@ class Gateway:
     def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
         pool.served(now - leg.seated_at)
         request = leg.ticket.request
-        if usage is not None and request.stream and request.sequences == 1 and request.api in GENERATING:
-            peers = self._world.endpoints(pool.name)
+        if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
+            peers = self._by_pool.get(pool.name, ())
             saturation.pace(leg, usage.output_tokens, peers, pool.limits, now)
 
-    def _settle(self, ticket: Ticket, usage: Usage | None, now: float) -> None:
-        hold, ticket.hold = ticket.hold, None
-        if hold is None:
-            return
+    def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:
-            used = usage or NOTHING
-            self.limiter.settle(
-                hold, used.prompt_tokens, used.cached_tokens, used.output_tokens, used.exact, now
-            )
+            tokens = used.prompt_tokens, used.cached_tokens, used.output_tokens
+            self.limiter.settle(hold, *tokens, used.exact, now)
         else:
             self.limiter.give_back(hold, now)
 
@@ -424,7 +429,7 @@ class Gateway:
         if ticket.attempts >= self.settings.attempts_max:
             return False
         pool = self._pool(ticket.request.pool)
-        if not may_hope(self._world.endpoints(pool.name), ticket, leg.endpoint.name):
+        if not may_hope(self._by_pool.get(pool.name, ()), ticket, leg.endpoint.name):
             return False
         return failure.kind not in ANSWERS or pool.budget.take(now)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from maitred.core.buckets import OUTPUT_TOKENS, PROMPT_TOKENS, REQUESTS, SLACK_S, TOKENS, Bucket
-from maitred.core.limits import MILLION, UNLIMITED, Limits, Price, Spent
+from maitred.core.buckets import OUTPUT_TOKENS, PROMPT_TOKENS, REQUESTS, SLACK_S, TOKENS, Bucket, Level
+from maitred.core.limits import MILLION, UNLIMITED, Levels, Limits, Price, Spent
 from maitred.core.outcome import Outcome, Refusal
 
 _RATES = (
@@ -90,6 +90,21 @@ class Hold(Struct):
     money: int
     open: bool = True
 
+    def levels(self, now: float) -> Levels | None:
+        """What its holders have left; None where no rate is limited."""
+        return tightest(self.holders, now)
+
+
+def tightest(holders: Iterable[Holder], now: float) -> Levels | None:
+    """The tightest bucket of each kind; None where there is no bucket."""
+    levels: list[Level | None] = [None, None, None, None]
+    for holder in holders:
+        for bucket in holder.buckets:
+            level, known = bucket.level(now), levels[bucket.kind]
+            if known is None or level.remaining < known.remaining:
+                levels[bucket.kind] = level
+    return Levels(*levels) if any(levels) else None
+
 
 def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money: int, now: float) -> Refusal:
     """Why these holders cannot take so much: what lasts longest is named, and when it is over.
@@ -117,7 +132,12 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
         message = f"{holder.label} has {left} left of {bucket.limit} {kind} a minute"
         if bucket.kind != REQUESTS:
             message += f"; {estimate}"
-        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=_rounded_up(missing_s))
+        return Refusal(
+            Outcome.RATE_LIMITED,
+            message,
+            retry_after_s=_rounded_up(missing_s),
+            levels=tightest(holders, now),
+        )
     holder = full or holder
     message = f"{holder.label} has {holder.running} of {holder.limits.concurrent} requests running or waiting"
     return Refusal(Outcome.CONCURRENCY_LIMITED, message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from maitred.core.buckets import MINUTE_S, SLACK_S, Level
+from maitred.core.buckets import MINUTE_S, SLACK_S
 from maitred.core.holders import Hold, Holder, refusal
 from maitred.core.limits import (
     FREE,
@@ -18,7 +18,6 @@ from maitred.core.limits import (
     Accounts,
     Charge,
     Charges,
-    Levels,
     Limits,
     Periods,
     Price,
@@ -117,17 +116,6 @@ class Limiter:
     def give_back(self, hold: Hold, now: float) -> None:
         """Undo what a ticket took that never reached an engine."""
         self._free(hold, 1, 0, 0, now)
-
-    def levels(self, holders: Sequence[tuple[str, Limits]], now: float) -> Levels | None:
-        """The tightest bucket of each kind among the holders; None where no rate is limited."""
-        tightest: list[Level | None] = [None, None, None, None]
-        for name, limits in holders:
-            holder = None if limits is UNLIMITED else self._holders.get(name)
-            for bucket in holder.buckets if holder else ():
-                level, known = bucket.level(now), tightest[bucket.kind]
-                if known is None or level.remaining < known.remaining:
-                    tightest[bucket.kind] = level
-        return Levels(*tightest) if any(tightest) else None
 
     # -- accounts ---------------------------------------------------------------------------------
 

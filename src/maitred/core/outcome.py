@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from enum import Enum
 
+from maitred.core.limits import Levels
+
 RETRY_AFTER_MAX_S = 60
 """Official clients ignore longer waits, so a longer one is answered with `x-should-retry: false`."""
 
@@ -97,7 +99,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
     """The client's fault or our limits: the request is answered without an engine.
 
     `param` names the offending field in the client's own words; `retry_after_s` is the predicted wait in
-    seconds (None: unknown or useless).
+    seconds (None: unknown or useless). `levels` are what is left where a rate was the reason.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
         param: str | None = None,
         retry_after_s: float | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        levels: Levels | None = None,
     ) -> None:
         super().__init__(message)
         self.outcome = outcome
@@ -115,6 +118,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
         self.param = param
         self.retry_after_s = retry_after_s
         self.headers = headers
+        self.levels = levels
 
     @property
     def retryable(self) -> bool:

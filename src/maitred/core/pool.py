@@ -29,46 +29,60 @@ RECENT = 0.1
 BYTES_PER_TOKEN = 4
 CHANCE = 0.8
 """Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
+MODELS_MAX = 1024
+"""Names of one pool, aliases and adapters, whose answers are told apart."""
 HOLD_S = 2.0
 """So long may others pass one that is next and fits nowhere."""
 RATIO_MAX = 8.0
-"""Bound of what a prompt may differ from its estimate, either way, for the estimate to be mended by it."""
+"""A prompt that differs more from its estimate, either way, tells nothing of others."""
 
 
 class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
-    __slots__ = ("_cached", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
+    __slots__ = ("_fresh", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
 
-    def __init__(
-        self, name: str, limits: PoolSettings, bands: Sequence[BandSettings], outputs: Outputs
-    ) -> None:
+    def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         self.name = name
         self.limits = limits
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
         self.service_s: float | None = None
-        self._outputs = outputs
+        self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
-        self._cached = 0.0  # part of prompts that engines have in their caches already
+        self._fresh = 1.0  # part of prompts that engines do not have in their caches already
 
-    def ticket(self, request: Request, identity: Identity, band: BandSettings, now: float) -> Ticket:
+    def ticket(
+        self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
+    ) -> Ticket:
         """A ticket with what can be said beforehand: its size and, until then, how long it may wait."""
         limits = self.limits
         wait_s = limits.queue_wait_s if band.deadline_s is None else band.deadline_s
         if request.deadline_s is not None and request.deadline_s < wait_s:
             wait_s = request.deadline_s
-        ticket = Ticket(request, identity, now, now + wait_s)
-        ticket.band = band.name
         prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
         if not request.prompt_exact:
             prompt_tokens = int(prompt_tokens * self._ratio)
-        ticket.prompt_tokens = prompt_tokens
-        output_tokens = limits.kv_reserve * self.expected_output(request, identity)
-        ticket.need = int(prompt_tokens * (1 - self._cached) + output_tokens)
-        if request.adapter:
-            ticket.lane = (f"+{request.adapter}",)
-        return ticket
+        expected = 0.0
+        if request.api in GENERATING:
+            expected = self._answers(request.model).expected(identity.tenant)
+            if request.output_tokens_max and request.output_tokens_max < expected:
+                expected = float(request.output_tokens_max)
+            expected *= request.sequences
+        need = int(prompt_tokens * self._fresh + limits.kv_reserve * expected)
+        lane = (f"+{request.adapter}",) if request.adapter else ()
+        # By position, in the order of the fields: keywords cost as much again.
+        return Ticket(
+            request, identity, now, now + wait_s, band.name, weight, prompt_tokens, expected, need, lane
+        )
+
+    def _answers(self, model: str) -> Outputs:
+        outputs = self._outputs.get(model)
+        if outputs is None:
+            outputs = self._outputs[model] = Outputs()
+            if len(self._outputs) > MODELS_MAX:
+                del self._outputs[next(iter(self._outputs))]
+        return outputs
 
     def hold_to(self, ticket: Ticket, ttft_s: float, endpoints: Sequence[Endpoint]) -> None:
         """Have the ticket wait no longer than leaves the goal for its first token within reach."""
@@ -107,6 +121,9 @@ class Pool:
         is kept for it.
         """
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
+        if (alone := queue.alone) is not None:
+            only = choose(endpoints, alone, limits, now)
+            return (alone, only) if only is not None else None
         failed: dict[tuple[int, tuple[str, ...]], int] = {}  # of a band's lane the least need without room
         for ticket in queue.heads():
             kind = ticket.rank, ticket.lane
@@ -126,34 +143,22 @@ class Pool:
                 endpoints = [endpoint for endpoint in endpoints if endpoint is not kept]
         return None
 
-    def expected_output(self, request: Request, identity: Identity) -> float:
-        """Tokens of all its answers together."""
-        if request.api not in GENERATING:
-            return 0.0
-        expected = self._outputs.expected(identity.tenant, request.model)
-        if request.output_tokens_max and request.output_tokens_max < expected:
-            expected = request.output_tokens_max
-        return expected * request.sequences
-
-    def cost(self, ticket: Ticket) -> float:
-        """What serving the ticket is thought to cost its tenant."""
-        return cost_of(ticket.prompt_tokens, self.expected_output(ticket.request, ticket.identity))
-
     def ended(self, ticket: Ticket, usage: Usage) -> None:
         """Learn from what a ticket came to, and have its tenant pay that instead of what was thought."""
-        request = ticket.request
+        request, prompt_tokens = ticket.request, usage.prompt_tokens
         if usage.exact:
-            if request.api in GENERATING and usage.output_tokens:
-                self._outputs.seen(
-                    ticket.identity.tenant, request.model, usage.output_tokens // request.sequences
-                )
-            if usage.prompt_tokens:
-                self._cached += RATIO_WEIGHT * (usage.cached_tokens / usage.prompt_tokens - self._cached)
-            if not request.prompt_exact and usage.prompt_tokens and ticket.prompt_tokens:
-                seen = self._ratio * usage.prompt_tokens / ticket.prompt_tokens
-                self._ratio += RATIO_WEIGHT * (min(RATIO_MAX, max(1 / RATIO_MAX, seen)) - self._ratio)
-        prompt_tokens = usage.prompt_tokens or ticket.prompt_tokens
-        self.queue.settle(ticket, cost_of(prompt_tokens - usage.cached_tokens, usage.output_tokens))
+            if usage.output_tokens and ticket.expected:
+                tokens = usage.output_tokens // request.sequences
+                self._answers(request.model).seen(ticket.identity.tenant, tokens)
+            if prompt_tokens:
+                self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
+                if not request.prompt_exact and ticket.prompt_tokens:
+                    seen = self._ratio * prompt_tokens / ticket.prompt_tokens
+                    if 1 / RATIO_MAX < seen < RATIO_MAX:
+                        self._ratio += RATIO_WEIGHT * (seen - self._ratio)
+        if ticket.flow is not None:
+            fresh_tokens = (prompt_tokens or ticket.prompt_tokens) - usage.cached_tokens
+            self.queue.settle(ticket, cost_of(fresh_tokens, usage.output_tokens))
 
     def served(self, service_s: float) -> None:
         """A whole answer took so long."""

@@ -13,6 +13,7 @@ QUANTILE, STEP = 0.75, 0.1
 """Three answers of four are no longer than predicted; the step is that of the logarithm."""
 PREDICTED_MAX = 4096
 """Tenants (each with each model) whose answers are remembered; the oldest are forgotten."""
+UP, DOWN = math.exp(STEP * QUANTILE), math.exp(STEP * (QUANTILE - 1))
 RATIO_WEIGHT = 0.05
 WINDOW_S = 10.0
 RETRY_SHARE, RETRY_FLOOR = 0.1, 10
@@ -23,40 +24,43 @@ MEMORY_S = 10.0
 
 
 class Outputs:
-    """How long answers get, by tenant and model: an online quantile of each.
+    """How long a model's answers get, by tenant: an online quantile of each.
 
     By stochastic approximation (Robbins and Monro, 1951) of the logarithm: up by QUANTILE of a step when an
-    answer was longer than predicted, down by the rest when it was not.
+    answer was longer than predicted, down by the rest when it was not. Those of a new tenant are thought to
+    be like those of all.
     """
 
-    __slots__ = ("_by_model", "_of_tenant")
+    __slots__ = ("_of_all", "_of_tenant")
 
     def __init__(self) -> None:
-        self._of_tenant: dict[tuple[str, str], float] = {}
-        self._by_model: dict[str, float] = {}
+        self._of_tenant: dict[str, float] = {}
+        self._of_all = OUTPUT_GUESS
 
-    def expected(self, tenant: str, model: str) -> float:
+    def expected(self, tenant: str) -> float:
         """Tokens of the next answer."""
-        known = self._of_tenant.get((tenant, model))
-        return known if known is not None else self._by_model.get(model, OUTPUT_GUESS)
+        return self._of_tenant.get(tenant) or self._of_all
 
-    def seen(self, tenant: str, model: str, tokens: int) -> None:
+    def seen(self, tenant: str, tokens: int) -> None:
         """An answer had so many."""
-        key = (tenant, model)
-        known = self._of_tenant.get(key)
-        if known is None and len(self._of_tenant) >= PREDICTED_MAX:
-            del self._of_tenant[next(iter(self._of_tenant))]
-        self._of_tenant[key] = _moved(known, tokens)
-        self._by_model[model] = _moved(self._by_model.get(model), tokens)
-        if len(self._by_model) > PREDICTED_MAX:
-            del self._by_model[next(iter(self._by_model))]
-
-
-def _moved(known: float | None, tokens: int) -> float:
-    if known is None:
-        return max(1.0, float(tokens))
-    up = QUANTILE if tokens > known else QUANTILE - 1
-    return max(1.0, known * math.exp(STEP * up))
+        known = self._of_tenant
+        before = known.get(tenant)
+        if before is None:
+            if not known:
+                self._of_all = float(tokens or 1)
+            elif len(known) >= PREDICTED_MAX:
+                del known[next(iter(known))]
+            known[tenant] = float(tokens or 1)
+            return
+        if tokens > before:
+            known[tenant] = before * UP
+        elif before > 1:
+            known[tenant] = before * DOWN
+        of_all = self._of_all
+        if tokens > of_all:
+            self._of_all = of_all * UP
+        elif of_all > 1:
+            self._of_all = of_all * DOWN
 
 
 class Pace:

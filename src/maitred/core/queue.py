@@ -11,9 +11,9 @@ out passes `remove`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from maitred.core.fairness import CREDIT_MAX, FAIRNESS, Band, Flow
+from maitred.core.fairness import CREDIT_MAX, FAIRNESS, Band, Flow, cost_of
 from maitred.core.words import BandSettings, Phase, PoolSettings, Ticket
 
 NEVER = float("inf")
@@ -26,19 +26,19 @@ _DEFAULT = PoolSettings()
 class PoolQueue:
     """One pool's queue; `waiting` tickets and their `body_bytes` are bounded.
 
-    Most tickets find nobody before them and are seated at once: such a one is `_alone`, and lines up in a
+    Most tickets find nobody before them and are seated at once: such a one is `alone`, and lines up in a
     band only if it has to stay or is joined. Who had to stay gets an entry in `_deadlines`, a heap whose
     entries die with the wait and are swept out when they outnumber the living. `earliest` is never later
     than the first deadline of a waiting ticket. `odd`: those who may not sit everywhere.
     """
 
     __slots__ = (
-        "_alone", "_bands", "_deadlines", "_fresh", "_limits", "_sequence",
-        "body_bytes", "earliest", "held_at", "odd", "opens_at", "waiting",
+        "_bands", "_deadlines", "_fresh", "_limits", "_sequence",
+        "alone", "body_bytes", "earliest", "held_at", "odd", "opens_at", "waiting",
     )  # fmt: skip
 
     def __init__(self, bands: Sequence[BandSettings] = (BandSettings("default"),)) -> None:
-        self._alone: Ticket | None = None
+        self.alone: Ticket | None = None
         self._bands: dict[str, Band] = {}
         self._limits = _DEFAULT
         self._fresh: list[Ticket] = []
@@ -72,7 +72,7 @@ class PoolQueue:
 
     def crowded(self, ticket: Ticket, limits: PoolSettings) -> bool:
         """Whether the ticket may not wait: the queue is full, or its band or tenant has its part of it."""
-        self._line_up(self._alone)
+        self._line_up(self.alone)
         band, part = self._band(ticket.band)
         if self.full(ticket.request.body_bytes, limits, part):
             return True
@@ -117,8 +117,8 @@ class PoolQueue:
 
     def behind(self, ticket: Ticket) -> bool:
         """Whether others wait in its lane already."""
-        if self._alone is not None:
-            return self._alone.lane == ticket.lane
+        if self.alone is not None:
+            return self.alone.lane == ticket.lane
         return (
             self.waiting > len(self.odd)
             if not ticket.lane
@@ -127,7 +127,7 @@ class PoolQueue:
 
     def wait_s(self, ticket: Ticket, limits: PoolSettings, now: float) -> float | None:
         """Predicted wait of this newcomer, if tenants get their parts; None where no pace is known."""
-        if self._alone is not None:
+        if self.alone is not None:
             return None
         band = self._band(ticket.band)[0]
         seat_s = band.pace.seat_s(now) if band.waiting else None  # an old pace is no reason to refuse
@@ -145,16 +145,16 @@ class PoolQueue:
         """Let a ticket wait, behind all of its tenant that come before it."""
         self._limits = limits
         if not self.waiting:
-            self._alone = ticket
+            self.alone = ticket
         else:
-            self._line_up(self._alone)
+            self._line_up(self.alone)
             self._line_up(ticket)
         self.waiting += 1
         self.body_bytes += ticket.request.body_bytes
         self.earliest = min(self.earliest, ticket.queue_deadline)
 
     def _line_up(self, ticket: Ticket | None) -> None:
-        self._alone = None
+        self.alone = None
         if ticket is None:
             return
         self._band(ticket.band)[0].push(ticket, self._limits)
@@ -166,13 +166,13 @@ class PoolQueue:
         """Take a waiting ticket out, whatever the reason."""
         self._take(ticket)
 
-    def serve(self, ticket: Ticket, cost_of: Callable[[Ticket], float], now: float) -> None:
+    def serve(self, ticket: Ticket, now: float) -> None:
         """Take a ticket out because it is seated, and count to its tenant and band what that costs."""
         found = self._take(ticket)
         if found is None:
             return  # it was alone: nobody had to wait for it
         band, flow = found
-        cost = cost_of(ticket)
+        cost = cost_of(ticket.prompt_tokens, ticket.expected)
         band.pace.seated(now)
         for other in self._bands.values():
             if other.settings.share_min and (other.waiting or other is band):
@@ -191,8 +191,8 @@ class PoolQueue:
     def _take(self, ticket: Ticket) -> tuple[Band, Flow] | None:
         self.waiting -= 1
         self.body_bytes -= ticket.request.body_bytes
-        if ticket is self._alone:
-            self._alone = None
+        if ticket is self.alone:
+            self.alone = None
             return None
         band = self._bands[ticket.band]
         flow = band.remove(ticket)
@@ -204,8 +204,8 @@ class PoolQueue:
 
     def heads(self) -> Iterator[Ticket]:
         """Who may be next, in order; bands that are owed something by their guaranteed share come first."""
-        if self._alone is not None:
-            yield self._alone
+        if self.alone is not None:
+            yield self.alone
             return
         bands = list(self._bands.values())
         for band in bands:
@@ -225,7 +225,7 @@ class PoolQueue:
                 self._fresh.clear()
                 self._deadlines.clear()
             return
-        self._line_up(self._alone)
+        self._line_up(self.alone)
         for ticket in self._fresh:
             if ticket.phase is QUEUED:
                 self._sequence += 1
@@ -238,7 +238,7 @@ class PoolQueue:
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""
-        if self._fresh or self._alone is not None:
+        if self._fresh or self.alone is not None:
             self.settle_in()
         while self._deadlines and self._deadlines[0][2].phase is not QUEUED:
             heapq.heappop(self._deadlines)
@@ -256,7 +256,7 @@ class PoolQueue:
 
     def all(self) -> list[Ticket]:
         """Everybody who waits."""
-        self._line_up(self._alone)
+        self._line_up(self.alone)
         return [ticket for band in self._bands.values() for ticket in band.all()]
 
     def _band(self, name: str) -> tuple[Band, float]:

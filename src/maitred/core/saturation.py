@@ -84,8 +84,21 @@ def engine_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: f
 
 
 def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
-    """Places, KV cache and, where there is a goal for the first token, prompts not yet read."""
-    if kv_full(endpoint, ticket, limits, now):
+    """Places, KV cache and, where there is a goal for the first token, prompts not yet read.
+
+    Asked of each endpoint for each request, so what the others do is written out.
+    """
+    cap, left = limits.cap or endpoint.cap or CAP_START, 1.0
+    if ticket.rank or endpoint.share < 1:
+        left = part(ticket)
+        cap = max(1, int(cap * endpoint.share * left))
+    running = endpoint.running
+    if running >= cap or endpoint.rests_until > now:
+        return True
+    if not running:
+        return False
+    kv_tokens = endpoint.facts.kv_tokens
+    if kv_tokens and endpoint.reserved + ticket.need > kv_tokens * left:
         return True
     if limits.ttft_s is None:
         return False
@@ -148,11 +161,12 @@ def reserve(leg: Leg, now: float) -> None:
     endpoint.running += 1
     endpoint.reserved += ticket.need
     leg.reserved = ticket.need
-    endpoint.read_at = max(endpoint.read_at, now) + ticket.prompt_tokens / endpoint.prefill_rate
+    begins_at = endpoint.read_at if endpoint.read_at > now else now  # noqa: FURB136 - max() costs thrice
+    endpoint.read_at = begins_at + ticket.prompt_tokens / endpoint.prefill_rate
     if ticket.request.stream:
         leg.unread = ticket.prompt_tokens
         endpoint.unread += leg.unread
-    leg.read_at = now + backlog_s(endpoint, now)
+        leg.read_at = now + backlog_s(endpoint, now)
 
 
 def grow(leg: Leg, output_tokens: int) -> None:

@@ -259,28 +259,29 @@ class Ticket(Struct, eq=False):
     `outcome` is set exactly once.
 
     `band` is the priority class, `rank` its number from the highest, `weight` the tenant's. `prompt_tokens`
-    is the best guess at its prompt, `need` the KV cache to set aside, in tokens; `ttft_s` the goal for its
-    first token, 0 for none. `flow` is whom its service was `charged` to. `hold` is what it has taken of
-    limits.
+    is the best guess at its prompt, `expected` at its answers, `need` the KV cache to set aside, in tokens;
+    `ttft_s` the goal for its first token, 0 for none. `flow` is whom its service was `charged` to. `hold` is
+    what it has taken of limits.
     """
 
     request: Request
     identity: Identity
     arrival: float
     queue_deadline: float
+    band: str = "default"
+    weight: float = 1.0
+    prompt_tokens: int = 0
+    expected: float = 0.0
+    need: int = 0
+    lane: tuple[str, ...] = ()
+    rank: int = 0
+    ttft_s: float = 0.0
     phase: Phase = Phase.QUEUED
     legs: list[Leg] = []
     attempts: int = 0
     excluded: tuple[str, ...] = ()
     blamed: Endpoint | None = None
-    lane: tuple[str, ...] = ()
     outcome: Outcome | None = None
-    band: str = "default"
-    rank: int = 0
-    weight: float = 1.0
-    ttft_s: float = 0.0
-    prompt_tokens: int = 0
-    need: int = 0
     flow: Any = None
     charged: float = 0.0
     hold: Hold | None = None

@@ -7,8 +7,6 @@ somebody may find room that had none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from maitred.core import saturation
 from maitred.core.endpoints import DRAINING, EndpointTable, Sign
 from maitred.core.events import Emit, EndpointMoved
@@ -33,10 +31,6 @@ class World:
         self.touched: set[str] = set()
         self._holds: dict[str, None] = {}  # endpoints held by the operator, also while they are not listed
         self._emit = emit
-
-    def endpoints(self, pool: str) -> Sequence[Endpoint]:
-        """Those of a pool, whatever their state."""
-        return self.table.by_pool.get(pool, ())
 
     def grow(self, now: float, settings: HealthSettings) -> None:
         """Give those on their slow start the share of now."""
@@ -116,7 +110,8 @@ class World:
         leg.phase = OVER
         saturation.give_back(leg)
         self.touched.add(leg.endpoint.pool)
-        self.vacated(leg.endpoint, now)
+        if leg.endpoint.state is DRAINING:
+            self.vacated(leg.endpoint, now)
 
     def vacated(self, endpoint: Endpoint, now: float) -> None:
         """A draining endpoint goes with its last leg."""

@@ -32,6 +32,7 @@ from maitred.core.words import (
 QUEUED = Phase.QUEUED  # once: members of an enum cost five times what a name of the module does
 STOPPED = {
     Outcome.QUEUE_DEADLINE: "the request waited too long for a free endpoint",
+    Outcome.EVICTED: "requests of a higher band took its place in the queue",
     Outcome.NO_ENDPOINT: "no endpoint of this model is ready",
 }
 

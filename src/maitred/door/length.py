@@ -6,10 +6,13 @@ alone, and only the engine counts tokens: so an estimate refuses only what is ov
 
 from __future__ import annotations
 
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
 from maitred.control.models import TokenLimits
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
-from maitred.wire.requests import MEDIA_TOKENS, OUTPUT_KEYS, TOKEN_BYTES, Body
+from maitred.wire.requests import OUTPUT_KEYS, TOKEN_BYTES, Body
 
 KEYS: dict[int, tuple[str, ...]] = {
     Api.CHAT: OUTPUT_KEYS,
@@ -28,6 +31,19 @@ TRUNCATES = b'"truncate_prompt_tokens"'
 """Who says this has the engine cut the prompt to fit."""
 
 _COMPLETIONS = Api.COMPLETIONS
+_EMPTY = Raw()
+
+
+class _Prompt(Struct):
+    """What engines make a prompt of; all else may be as large as it likes."""
+
+    messages: Raw = _EMPTY
+    prompt: Raw = _EMPTY
+    system: Raw = _EMPTY
+    tools: Raw = _EMPTY
+
+
+_decode = Decoder(_Prompt).decode
 
 
 def output_max(api: Api, asked: Body, limits: TokenLimits) -> int:
@@ -46,8 +62,7 @@ def check_fits(api: Api, asked: Body, output: int, context: int, body: bytes) ->
         return
     prompt, about = asked.prompt_tokens, ""
     if not asked.prompt_exact:
-        text_bytes = (prompt - asked.media * MEDIA_TOKENS) * TOKEN_BYTES
-        text_bytes -= body.count(ESCAPE) * (ESCAPE_BYTES - 1)
+        text_bytes = _prompt_bytes(body) - asked.media_bytes - body.count(ESCAPE) * (ESCAPE_BYTES - 1)
         prompt, about = max(0, text_bytes) // SURE_TOKEN_BYTES, "at least "
     if prompt + output <= context:
         return
@@ -58,3 +73,8 @@ def check_fits(api: Api, asked: Body, output: int, context: int, body: bytes) ->
     if output:
         message += f" ({prompt} in the prompt, {output} for the answer)"
     raise Refusal(Outcome.CONTEXT_TOO_LONG, message)
+
+
+def _prompt_bytes(body: bytes) -> int:
+    said = _decode(body)
+    return sum(memoryview(value).nbytes for value in (said.messages, said.prompt, said.system, said.tools))

@@ -39,9 +39,9 @@ APIS = {
 """The paths that go to engines; everything else is answered here or not at all."""
 
 
-ANYBODY = Identity()
 JSON = b"application/json"
-FORWARDED = (b"traceparent", b"tracestate")
+TRACE = b"traceparent"
+FORWARDED = (TRACE, b"tracestate")
 """What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
 
 
@@ -98,22 +98,23 @@ def read(
         asked.prompt_exact,
         output,
         band,
-        headers.patience_s(fields),
+        headers.patience_s(fields) if headers.PATIENCE in fields else None,
         ttft_s,
-        headers.retries(fields),
+        headers.retries(fields) if headers.RETRY in fields else 0,
     )
     parts: list[bytes | memoryview] = [body]
     bound = output if output != asked.output_tokens_max else 0
     if hides_usage or bound or route.served_as is not None:
         edits = edit.Edits(route.served_as, hides_usage, bound, length.KEYS.get(api, ()))
         parts = edit.apply(body, edits)
-    return Order(request, identity, route, path, parts, _forwarded(fields), hides_usage)
+    forwarded = _forwarded(fields) if TRACE in fields else b""
+    return Order(request, identity, route, path, parts, forwarded, hides_usage)
 
 
 def _route(name: str, models: Models, identity: Identity) -> Route:
     """The route of what was asked for, if it is served and this one may use it."""
     route = models.find(name) if name else models.only
-    if route is not None and route.open_to(identity.models):
+    if route is not None and (not identity.models or route.open_to(identity.models)):
         return route
     if not models.known:
         raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)

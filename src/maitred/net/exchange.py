@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +19,7 @@ from maitred.core.outcome import Refusal
 from maitred.core.words import Api
 from maitred.net import cors
 from maitred.net.client import JOIN_BYTES_MAX
-from maitred.wire import errors
+from maitred.wire import errors, ratelimits
 
 if TYPE_CHECKING:
     import asyncio
@@ -137,6 +138,8 @@ class HttpExchange:
         """Answer with a refusal in the API's shape; not `keep`: and close."""
         self._keep = self._keep and keep
         headers = lines(errors.headers(refusal)) + errors.id_lines(api, request_id)
+        if refusal.levels is not None and api is not None:
+            headers += ratelimits.lines(refusal.levels, api, time.time())
         self.respond(errors.status(refusal, api), headers, errors.body(refusal, api, request_id))
 
     def fail(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:

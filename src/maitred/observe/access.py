@@ -73,7 +73,10 @@ NOTHING_KNOWN: Facts = RequestFacts()
 
 
 class Line(Struct, omit_defaults=True):
-    """One line. `ts` is wall time in ms; absent means not known or not so."""
+    """One line. `ts` is wall time in ms; absent means not known or not so.
+
+    `key` is the id of the client's key; the key itself is nowhere.
+    """
 
     ts: int
     id: str
@@ -84,6 +87,8 @@ class Line(Struct, omit_defaults=True):
     path: str = ""
     client_request_id: str = ""
     tenant: str = ""
+    key: str = ""
+    band: str = ""
     model: str = ""
     api: str = ""
     stream: bool = False
@@ -168,6 +173,8 @@ def _short(ts: int, event: AtDoor, facts: Facts) -> Line:
         path=_checked(facts.path),
         client_request_id=_checked(facts.client_request_id),
         tenant=event.tenant,
+        key=event.key,
+        band=event.band,
         model=event.model,
         api="" if event.api is None else API_LABELS[event.api],
     )
@@ -176,8 +183,8 @@ def _short(ts: int, event: AtDoor, facts: Facts) -> Line:
 def _line(ts: int, event: Ended, leg: Leg | None, facts: Facts) -> Line:
     """The line of a ticket; `leg` is its last one."""
     ticket, usage, outcome = event.ticket, event.usage, event.outcome
-    request, arrival = ticket.request, ticket.arrival
-    return Line(  # by position: 21 keywords would double the price of a line
+    request, identity, arrival = ticket.request, ticket.identity, ticket.arrival
+    return Line(  # by position: 23 keywords would double the price of a line
         ts,
         request.id,
         outcome.label,
@@ -186,7 +193,9 @@ def _line(ts: int, event: Ended, leg: Leg | None, facts: Facts) -> Line:
         facts.method[:16],
         _checked(facts.path),
         _checked(facts.client_request_id),
-        ticket.identity.tenant,
+        identity.tenant,
+        identity.key,
+        ticket.band,
         request.model,
         API_LABELS[request.api],
         request.stream,

@@ -16,13 +16,29 @@ from prometheus_client.samples import Sample
 
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Load
-from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries
+from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries, TenantSeries
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "maitred_"
 PIECE_LINES = 200
 API_LABELS = (*(api.label for api in Api), "")
 STATES = [state for state in EndpointState if state is not EndpointState.GONE]
+
+CLASSES = ("completed", "invalid", "refused", "failed", "gone")
+"""How a request can end, as far as a tenant is concerned."""
+
+
+def _class(outcome: Outcome) -> str:
+    """Served; or the client was wrong, had too much or came too early; or we failed, or it left."""
+    if outcome in (Outcome.COMPLETED, Outcome.CLIENT_GONE):
+        return "completed" if outcome is Outcome.COMPLETED else "gone"
+    if outcome.status in (429, 503):
+        return "refused"
+    return "invalid" if outcome.status < 500 else "failed"
+
+
+CLASS_OF = [_class(outcome) for outcome in Outcome]
+"""The class of each outcome, by its index."""
 
 Values = Iterator[tuple[str, dict[str, str], float]]
 """Samples as (suffix of the family's name, labels, value)."""
@@ -67,9 +83,12 @@ def families(metrics: Metrics) -> list[Family]:
 
     return [
         other("requests_total", "counter", "Requests that ended, by outcome.", _requests),
+        other("band_requests_total", "counter", "Requests that ended, by band.", _band_requests),
+        other("tenant_requests_total", "counter", "Requests that ended, by tenant.", _tenant_requests),
+        other("tenant_tokens_total", "counter", "Tokens of ended requests, by tenant.", _tenant_tokens),
         other("in_flight", "gauge", "Requests at an engine now.", lambda m: _now(m.in_flight())),
         other("queued", "gauge", "Requests waiting for a place now.", lambda m: _now(m.queued())),
-        times("queue_seconds", "Wait from arrival to a place at an engine.", lambda s: s.queue),
+        other("queue_seconds", "histogram", "Wait from arrival to a place at an engine.", _queue_times),
         times("ttft_seconds", "Arrival to first content, of streams.", lambda s: s.ttft),
         times("answer_token_seconds", "Arrival to first token after reasoning.", lambda s: s.answer),
         times("output_token_seconds", "Time for each token after the first, of streams.", lambda s: s.tpot),
@@ -77,6 +96,9 @@ def families(metrics: Metrics) -> list[Family]:
         other("slo_met_total", "counter", "Completed requests within the SLO.", _slo_met),
         other("tokens_total", "counter", "Tokens of ended requests.", _tokens),
         counts("retries_total", "counter", "Requests queued again after a failure.", lambda s: s.retries),
+        counts(
+            "client_retries_total", "counter", "Requests that clients sent again.", lambda s: s.client_retries
+        ),
         other("leg_failures_total", "counter", "Failed attempts at an endpoint.", _leg_failures),
         other("endpoint_state", "gauge", "1 for the state an endpoint is in.", _endpoint_states),
         other("endpoint_in_flight", "gauge", "Places taken at an endpoint now.", _endpoints_in_flight),
@@ -111,13 +133,22 @@ def _by_model(metrics: Metrics, value: Callable[[ModelSeries], float]) -> Values
 
 def _buckets(metrics: Metrics, of: Callable[[ModelSeries], Histogram]) -> Values:
     for model, series in list(metrics.models.items()):
-        histogram = of(series)
-        counts, total, so_far = histogram.counts.copy(), histogram.total, 0
-        for bound, count in zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True):
-            so_far += count
-            yield "_bucket", {"model": model, "le": bound}, so_far
-        yield "_sum", {"model": model}, total
-        yield "_count", {"model": model}, so_far
+        yield from _histogram(of(series), {"model": model})
+
+
+def _queue_times(metrics: Metrics) -> Values:
+    for model, series in list(metrics.models.items()):
+        for band, histogram in list(series.queue.items()):
+            yield from _histogram(histogram, {"model": model, "band": band})
+
+
+def _histogram(histogram: Histogram, labels: dict[str, str]) -> Values:
+    counts, total, so_far = histogram.counts.copy(), histogram.total, 0
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True):
+        so_far += count
+        yield "_bucket", {**labels, "le": bound}, so_far
+    yield "_sum", labels, total
+    yield "_count", labels, so_far
 
 
 def _requests(metrics: Metrics) -> Values:
@@ -126,6 +157,38 @@ def _requests(metrics: Metrics) -> Values:
             for outcome in Outcome:
                 if count := row[outcome.index]:
                     yield "", {"model": model, "api": api, "outcome": outcome.label}, count
+
+
+def _band_requests(metrics: Metrics) -> Values:
+    for band, row in list(metrics.bands.items()):
+        for outcome in Outcome:
+            if count := row[outcome.index]:
+                yield "", {"band": band, "outcome": outcome.label}, count
+
+
+def _tenant_requests(metrics: Metrics) -> Values:
+    for tenant, series in list(metrics.tenants.items()):
+        counts = dict.fromkeys(CLASSES, 0)
+        for name, count in zip(CLASS_OF, series.requests, strict=True):
+            counts[name] += count
+        for name, count in counts.items():
+            if count:
+                yield "", {"tenant": tenant, "class": name}, count
+
+
+def _tenant_tokens(metrics: Metrics) -> Values:
+    for tenant, series in list(metrics.tenants.items()):
+        for kind, tokens in _by_kind(series):
+            if tokens:
+                yield "", {"tenant": tenant, "kind": kind}, tokens
+
+
+def _by_kind(series: ModelSeries | TenantSeries) -> tuple[tuple[str, int], ...]:
+    return (
+        ("prompt", series.prompt_tokens),
+        ("cached", series.cached_tokens),
+        ("output", series.output_tokens),
+    )
 
 
 def _now(by_model: Mapping[str, int]) -> Values:
@@ -141,9 +204,8 @@ def _slo_met(metrics: Metrics) -> Values:
 
 def _tokens(metrics: Metrics) -> Values:
     for model, series in list(metrics.models.items()):
-        yield "", {"model": model, "kind": "prompt"}, series.prompt_tokens
-        yield "", {"model": model, "kind": "cached"}, series.cached_tokens
-        yield "", {"model": model, "kind": "output"}, series.output_tokens
+        for kind, tokens in _by_kind(series):
+            yield "", {"model": model, "kind": kind}, tokens
 
 
 def _leg_failures(metrics: Metrics) -> Values:

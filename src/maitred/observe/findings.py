@@ -32,6 +32,9 @@ KINDS: dict[str, str] = {
     "reload_failed": "A changed configuration cannot be used; the one before is in force.",
     "restart_needed": "A changed setting takes effect only after a restart.",
     "query_of_death": "A request was there when engines died twice, and is refused for a while.",
+    "ttft_missed": "Most streams of a minute began later than their goal, though all were answered with 200.",
+    "cap_too_low": "Requests wait although the engines could run more of them.",
+    "engine_queues": "Requests wait inside an engine, where nobody can order or refuse them.",
     "loop_lag": "The gateway itself is the bottleneck.",
 }
 

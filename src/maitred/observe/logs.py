@@ -16,6 +16,9 @@ from maitred.observe.sink import Sink
 
 logger = logging.getLogger("maitred.endpoints")
 
+LIBRARIES = ("alembic", "aiosqlite", "psycopg", "sqlalchemy")
+"""Those that tell at lower levels what they do, values included; only their warnings are kept."""
+
 
 class HumanFormatter(logging.Formatter):
     """Time, level, logger, message; a traceback follows on lines of its own."""
@@ -50,6 +53,8 @@ def setup(style: Style, level: str, sink: Sink) -> None:
     handler = logging.StreamHandler(sink)
     handler.setFormatter(JsonFormatter() if style == "json" else HumanFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for library in LIBRARIES:
+        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
 class MoveLog:

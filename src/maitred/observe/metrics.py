@@ -5,14 +5,16 @@ when asked. Each number is one int or float in a list or a slot, so a reader see
 time, and at worst two numbers that are one event apart.
 
 Labels are bounded: models and endpoints beyond the bounds share one series named "other", and the series
-of an endpoint leave with it.
+of an endpoint leave with it. Tenants and bands have series of their own only where they are configured, so
+that no client can make one.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from msgspec import Struct
 
@@ -32,6 +34,8 @@ from maitred.core.words import Api, Endpoint, EndpointState
 COMPLETED = Outcome.COMPLETED
 MODELS_MAX = 256
 ENDPOINTS_MAX = 1024
+TENANTS_MAX = 256
+BANDS_MAX = 64
 OTHER = "other"
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -75,12 +79,26 @@ class Histogram:
         self.total += value
 
 
+class TenantSeries:
+    """All numbers of one tenant. `requests[outcome.index]`."""
+
+    __slots__ = ("cached_tokens", "output_tokens", "prompt_tokens", "requests")
+
+    def __init__(self) -> None:
+        self.requests = [0] * len(Outcome)
+        self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
+
+
 class ModelSeries:
-    """All numbers of one model. `requests[api][outcome.index]`; the last row is for an unknown API."""
+    """All numbers of one model. `requests[api][outcome.index]`; the last row is for an unknown API.
+
+    `queue` is by band.
+    """
 
     __slots__ = (
         "answer",
         "cached_tokens",
+        "client_retries",
         "output_tokens",
         "prompt_tokens",
         "queue",
@@ -94,12 +112,12 @@ class ModelSeries:
 
     def __init__(self) -> None:
         self.requests = [[0] * len(Outcome) for _ in range(len(Api) + 1)]
-        self.queue = Histogram(FIRST_TOKEN_S)
+        self.queue: dict[str, Histogram] = {}
         self.ttft = Histogram(FIRST_TOKEN_S)
         self.answer = Histogram(FIRST_TOKEN_S)
         self.tpot = Histogram(TOKEN_S)
         self.whole = Histogram(WHOLE_S)
-        self.retries = self.slo_met = 0
+        self.retries = self.client_retries = self.slo_met = 0
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
 
 
@@ -143,6 +161,9 @@ class Metrics:
         if unknown := self.readings.keys() - READINGS.keys():
             raise ValueError(f"unknown readings: {sorted(unknown)}")
         self.models: dict[str, ModelSeries] = {}
+        self.bands: dict[str, list[int]] = {}
+        self.tenants: dict[str, TenantSeries] = {}
+        self.label((), ())
         self.endpoints: dict[str, EndpointSeries] = {}
         self.loop_lag_s = self.loop_lag_max_s = 0.0
         self.hears: Hears = {
@@ -160,6 +181,15 @@ class Metrics:
         if hear is not None:
             hear(event)
 
+    def label(self, tenants: Iterable[str], bands: Iterable[str]) -> None:
+        """From now on these are counted by name and all others as one; what was counted of them stays."""
+        self.tenants = {
+            name: self.tenants.get(name) or TenantSeries() for name in (OTHER, *islice(tenants, TENANTS_MAX))
+        }
+        self.bands = {
+            name: self.bands.get(name) or [0] * len(Outcome) for name in (OTHER, *islice(bands, BANDS_MAX))
+        }
+
     def loop_lag(self, lag_s: float) -> None:
         """The gateway's loop ran a timer this late."""
         self.loop_lag_s = lag_s
@@ -167,7 +197,15 @@ class Metrics:
 
     def _at_door(self, event: AtDoor) -> None:
         row = -1 if event.api is None else event.api
-        self._model(event.model).requests[row][event.outcome.index] += 1
+        index = event.outcome.index
+        series = self._model(event.model)
+        series.requests[row][index] += 1
+        if event.retry:
+            series.client_retries += 1
+        if event.band:
+            self.bands.get(event.band, self.bands[OTHER])[index] += 1
+        if event.tenant:
+            self.tenants.get(event.tenant, self.tenants[OTHER]).requests[index] += 1
 
     def _answered(self, event: Answered) -> None:
         ticket = event.leg.ticket
@@ -187,12 +225,23 @@ class Metrics:
         ticket, usage = event.ticket, event.usage
         request = ticket.request
         series = self.models.get(request.model) or self._model(request.model)
-        series.requests[request.api][event.outcome.index] += 1
+        index = event.outcome.index
+        series.requests[request.api][index] += 1
+        if request.retry:
+            series.client_retries += 1
+        ends = self.bands.get(ticket.band) or self.bands[OTHER]
+        ends[index] += 1
+        tenant = self.tenants.get(ticket.identity.tenant) or self.tenants[OTHER]
+        tenant.requests[index] += 1
         if not ticket.legs:  # it left the queue without a seat
             return
         leg, tpot_s = ticket.legs[-1], None
-        series.queue.observe(leg.seated_at - ticket.arrival)
+        queue = series.queue.get(ticket.band) or self._queue(series, ticket.band)
+        queue.observe(leg.seated_at - ticket.arrival)
         if usage is not None:
+            tenant.prompt_tokens += usage.prompt_tokens
+            tenant.cached_tokens += usage.cached_tokens
+            tenant.output_tokens += usage.output_tokens
             series.prompt_tokens += usage.prompt_tokens
             series.cached_tokens += usage.cached_tokens
             series.output_tokens += usage.output_tokens
@@ -222,6 +271,10 @@ class Metrics:
             label = name if len(self.models) < MODELS_MAX else OTHER
             series = self.models.setdefault(label, ModelSeries())
         return series
+
+    def _queue(self, series: ModelSeries, band: str) -> Histogram:
+        label = band if band in self.bands else OTHER
+        return series.queue.setdefault(label, Histogram(FIRST_TOKEN_S))
 
     def _other_endpoint(self) -> EndpointSeries:
         return self.endpoints.setdefault(OTHER, EndpointSeries(None))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from msgspec import Struct, structs
 
 from maitred.core.outcome import FailureKind, Outcome, Refusal
-from maitred.core.words import Failure, Leg, Request, Usage
+from maitred.core.words import Failure, Leg, Request, Ticket, Usage
 from maitred.net.client import AnswerHead
-from maitred.wire import errors
+from maitred.wire import errors, ratelimits
 
 DROPPED = frozenset(
     # hop-by-hop (RFC 9110 7.6.1) and what our own framing replaces
@@ -18,7 +20,7 @@ DROPPED = frozenset(
     b"access-control-allow-origin access-control-allow-methods "
     b"access-control-allow-headers access-control-allow-credentials access-control-expose-headers "
     b"access-control-max-age".split()
-)
+).union(ratelimits.NAMES)
 DROPPED_OF_STREAMS = DROPPED | {b"cache-control", b"x-accel-buffering"}
 STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 REFUSAL_LINES = b"x-should-retry: false\r\n"
@@ -88,14 +90,17 @@ def is_event_stream(head: AnswerHead) -> bool:
     return any(n == b"content-type" and v.lower().startswith(b"text/event-stream") for n, v in head.headers)
 
 
-def answer_lines(head: AnswerHead, request: Request, *, streamed: bool) -> bytes:
-    """The engine's headers as lines for the client, with our request id."""
+def answer_lines(head: AnswerHead, ticket: Ticket, now: float, *, streamed: bool) -> bytes:
+    """The engine's headers as lines for the client, with our request id and what is left of limits."""
+    request = ticket.request
     hidden = DROPPED_OF_STREAMS if streamed else DROPPED
     lines = STREAM_LINES if streamed else b"" if head.status == 200 else REFUSAL_LINES
     for name, value in head.headers:
         if name == b"connection" and value.lower() not in NAMES_NOTHING:
             hidden = hidden | {named.strip().lower() for named in value.split(b",")}
     lines += b"".join([b"%b: %b\r\n" % header for header in head.headers if header[0] not in hidden])
+    if ticket.hold is not None and (levels := ticket.hold.levels(now)) is not None:
+        lines += ratelimits.lines(levels, request.api, time.time())
     return lines + errors.id_lines(request.api, request.id)
 
 

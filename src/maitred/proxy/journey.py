@@ -15,7 +15,7 @@ from msgspec import Struct
 from maitred.control.models import Models
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.words import Ticket, Usage
+from maitred.core.words import Api, Identity, Request, Ticket, Usage
 from maitred.door.house import House
 from maitred.door.identify import Identify
 from maitred.door.inflate import packed
@@ -26,6 +26,9 @@ from maitred.proxy.exchange import Exchange
 from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred.proxy")
+
+UNKNOWN = Identity(tenant="")
+"""Who asks, until that is known."""
 
 
 class Service(Struct, frozen=True):
@@ -49,14 +52,14 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     exchange.watch(task.cancel)
     ticket: Ticket | None = None
     usage: Usage | None = None
-    outcome, model = Outcome.FAILED_INTERNAL, ""
+    outcome, identity, asked = Outcome.FAILED_INTERNAL, UNKNOWN, None
     try:
         if packed(exchange.head):
             exchange.body = await service.inflate(exchange.body)
         identity = service.identify(exchange.head.fields)
         order = read(exchange.head, exchange.body, request_id, service.models, service.rules, identity)
-        model = order.request.model
-        ticket = house.accept(order.request, order.identity)
+        identity, asked = order.identity, order.request
+        ticket = house.accept(asked, identity)
         while True:
             legs = await house.seated(ticket)
             try:
@@ -78,5 +81,16 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     if ticket is not None:
         house.finish(ticket, outcome, usage)
     else:
-        house.at_door(AtDoor(house.clock(), request_id, outcome, api, model))
+        house.at_door(_turned_away(house, request_id, outcome, api, identity, asked))
     service.journeys.discard(task)
+
+
+def _turned_away(
+    house: House, request_id: str, outcome: Outcome, api: Api, who: Identity, asked: Request | None
+) -> AtDoor:
+    """What the observers are told of a request that got no ticket; `asked` is None unless it was read."""
+    now = house.clock()
+    if asked is None:
+        return AtDoor(now, request_id, outcome, api, "", who.tenant, who.key)
+    band = house.gateway.band_of(asked, who).name
+    return AtDoor(now, request_id, outcome, api, asked.model, who.tenant, who.key, band, asked.retry)

@@ -217,7 +217,8 @@ class Relay:
             body = self._undo.feed(body) + self._undo.flush()
         if head.status != 200 and len(body) <= self._hold.bytes_max:
             head, body = in_clients_shape(head, body, self._order.request)
-        self._exchange.respond(head.status, answer_lines(head, self._order.request, streamed=False), body)
+        lines = answer_lines(head, self._leg.ticket, self._house.clock(), streamed=False)
+        self._exchange.respond(head.status, lines, body)
         self._finish(*self._judge.end())
 
     def _commit(self, *, complete: bool = False) -> None:
@@ -234,7 +235,7 @@ class Relay:
         self._begun, self._thinking = judge.begun, judge.reasoning
         self._watching = judge.streamed and (not judge.begun or judge.reasoning)
         judge.begin(held)
-        lines = answer_lines(head, self._order.request, streamed=judge.streamed)
+        lines = answer_lines(head, self._leg.ticket, self._house.clock(), streamed=judge.streamed)
         length = None if self._undo else head.length
         exchange.start(head.status, lines, length, self._undone(held))
         if complete:

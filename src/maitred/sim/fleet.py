@@ -141,6 +141,7 @@ class Fleet:
             fingerprint=arrival.number + 1,
             prompt_tokens=arrival.prompt_tokens,
             prompt_exact=True,
+            band=arrival.band,
         )
         try:
             ticket = self.gateway.accept(request, Identity(arrival.tenant), self.now)

@@ -6,6 +6,7 @@ Alembic is written for programs that wait, so whoever calls this from a loop doe
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 
 from alembic import command
 from alembic.config import Config
@@ -17,6 +18,9 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 VERSION_TABLE = "maitred_version"
 LOCKS = {"postgresql": "SELECT pg_advisory_xact_lock(0x6D616974)", "sqlite": "BEGIN IMMEDIATE"}
 """Taken first, by each kind of database: two that start at once must not both do it."""
+
+_one_at_a_time = Lock()
+"""Migrations name their connection by a variable of Alembic's, of which there is one in a process."""
 
 
 def newest() -> str:
@@ -39,8 +43,9 @@ def knows(version: str) -> bool:
 
 def upgrade(connection: Connection) -> None:
     """Bring the database to the newest version, whole or not at all."""
-    connection.exec_driver_sql(LOCKS[connection.dialect.name])
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _one_at_a_time:
+        connection.exec_driver_sql(LOCKS[connection.dialect.name])
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

@@ -75,7 +75,7 @@ class Store:
             parsed = None
         if parsed is None or parsed.drivername not in DRIVERS or not parsed.database:
             raise StoreError(
-                "store.url is no URL of a database; write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+                "it is no URL of a database; write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
             )
         try:
             return cls(parsed)
@@ -106,12 +106,8 @@ class Store:
         with self._waiting.begin() as connection:
             version = schema.current(connection)
             self._check_known(version)
-            if version == schema.newest():
-                return
-            schema.upgrade(connection)
-        if self.is_file:
-            with self._waiting.connect() as connection:  # so that who reads never waits for who writes
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            if version != schema.newest():
+                schema.upgrade(connection)
 
     def _check_known(self, version: str | None) -> None:
         if version is not None and not schema.knows(version):

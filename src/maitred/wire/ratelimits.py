@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from itertools import product
 
-from maitred.core.buckets import Level
+from maitred.core.buckets import SLACK_S, Level
 from maitred.core.limits import Levels
 from maitred.core.words import Api
+
+KINDS = (b"requests", b"tokens", b"input-tokens", b"output-tokens")
+PARTS = (b"limit", b"remaining", b"reset")
+NAMES = frozenset(
+    [b"x-ratelimit-%b-%b" % names for names in product(PARTS, KINDS[:2])]
+    + [b"anthropic-ratelimit-%b-%b" % names for names in product(KINDS, PARTS)]
+)
+"""All of these headers: an engine's own would be about limits that its client does not have."""
 
 
 def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
@@ -21,9 +30,10 @@ def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
 
 def duration(seconds: float) -> bytes:
     """A duration as OpenAI writes it, rounded up: `120ms`, `1s`, `6m0s`, `1h0m0s`."""
-    if seconds < 1.0:
-        return b"%dms" % math.ceil(seconds * 1000)
-    minutes, whole = divmod(math.ceil(seconds), 60)
+    ms = math.ceil((seconds - SLACK_S) * 1000)
+    if ms < 1000:
+        return b"%dms" % max(0, ms)
+    minutes, whole = divmod(math.ceil(ms / 1000), 60)
     if not minutes:
         return b"%ds" % whole
     hours, minutes = divmod(minutes, 60)
@@ -64,7 +74,7 @@ def _anthropic(levels: Levels, unix_s: float) -> bytes:
 def _anthropic_lines(what: bytes, level: Level | None, unix_s: float) -> bytes:
     if level is None:
         return b""
-    full = datetime.fromtimestamp(math.ceil(unix_s + level.reset_s), UTC)
+    full = datetime.fromtimestamp(math.ceil(unix_s + level.reset_s - SLACK_S), UTC)
     return (
         b"anthropic-ratelimit-%b-limit: %d\r\n"
         b"anthropic-ratelimit-%b-remaining: %d\r\n"

@@ -59,8 +59,8 @@ class Body(Struct, frozen=True):
     """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts.
 
     `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
-    `prompt_tokens` of all its `prompts`, an estimate unless `prompt_exact`, with MEDIA_TOKENS for each of the
-    `media`. `output_tokens_max`: what one answer may have, 0 where it is not said.
+    `prompt_tokens` of all its `prompts`, an estimate unless `prompt_exact`; `media_bytes` of the body are no
+    text of theirs. `output_tokens_max`: what one answer may have, 0 where it is not said.
     """
 
     model: str
@@ -71,7 +71,7 @@ class Body(Struct, frozen=True):
     prompt_tokens: int = 0
     prompt_exact: bool = False
     prompts: int = 1
-    media: int = 0
+    media_bytes: int = 0
 
 
 class _Said(Struct):
@@ -88,8 +88,8 @@ class _Said(Struct):
     images: Raw = NOTHING
     image_data: Raw = NOTHING
 
-    def body(self, tokens: int, media: int) -> Body:
-        return Body(self.model, prompt_tokens=tokens, media=media)
+    def body(self, tokens: int, media_bytes: int) -> Body:
+        return Body(self.model, prompt_tokens=tokens, media_bytes=media_bytes)
 
 
 class _StreamOptions(Struct):
@@ -102,11 +102,13 @@ class _Generating(_Said):
     n: _Count | None = None
     max_tokens: _Tokens | None = None
 
-    def body(self, tokens: int, media: int) -> Body:
+    def body(self, tokens: int, media_bytes: int) -> Body:
         options = self.stream_options
         wants_usage = options is not None and options.include_usage is True
         output = self.output()
-        return Body(self.model, self.stream is True, self.n or 1, wants_usage, output, tokens, media=media)
+        return Body(
+            self.model, self.stream is True, self.n or 1, wants_usage, output, tokens, media_bytes=media_bytes
+        )
 
     def output(self) -> int:
         return self.max_tokens or 0
@@ -124,8 +126,8 @@ class _Completions(_Generating):
     best_of: _Count | None = None
     prompt: Raw = NOTHING
 
-    def body(self, tokens: int, media: int) -> Body:
-        body = super().body(tokens, media)
+    def body(self, tokens: int, media_bytes: int) -> Body:
+        body = super().body(tokens, media_bytes)
         sequences = max(body.sequences, self.best_of or 1)
         return _with_prompts(body, self.prompt, sequences)
 
@@ -139,17 +141,17 @@ class _Messages(_CountTokens):
     stream: bool | None = None
     max_tokens: _Tokens | None = None
 
-    def body(self, tokens: int, media: int) -> Body:
+    def body(self, tokens: int, media_bytes: int) -> Body:
         output = self.max_tokens or 0  # and these streams always tell their usage
-        return Body(self.model, self.stream is True, 1, True, output, tokens, media=media)
+        return Body(self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes)
 
 
 class _Inputs(_Said):
     contents = ("input",)
     input: Raw = NOTHING
 
-    def body(self, tokens: int, media: int) -> Body:
-        return _with_prompts(super().body(tokens, media), self.input)
+    def body(self, tokens: int, media_bytes: int) -> Body:
+        return _with_prompts(super().body(tokens, media_bytes), self.input)
 
 
 class _Pooling(_Inputs):
@@ -173,9 +175,9 @@ class _Pairs(_Said):
     data_1: Raw = NOTHING
     data_2: Raw = NOTHING
 
-    def body(self, tokens: int, media: int) -> Body:
+    def body(self, tokens: int, media_bytes: int) -> Body:
         pairs = max(_prompts(getattr(self, name)) for name in self.contents)
-        return structs.replace(super().body(tokens, media), sequences=pairs, prompts=pairs)
+        return structs.replace(super().body(tokens, media_bytes), sequences=pairs, prompts=pairs)
 
 
 _SHAPES: tuple[type[_Said], ...] = (
@@ -271,7 +273,7 @@ def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
     if look is None:
         return said.body(len(body) // TOKEN_BYTES, 0)
     text_bytes = max(0, len(body) - look.data_bytes)
-    return said.body(text_bytes // TOKEN_BYTES + MEDIA_TOKENS * look.parts, look.parts)
+    return said.body(text_bytes // TOKEN_BYTES + MEDIA_TOKENS * look.parts, look.data_bytes)
 
 
 def _with_prompts(body: Body, value: Raw, sequences: int = 1) -> Body:

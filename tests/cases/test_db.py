@@ -1,0 +1,186 @@
+"""B84: a database that is away is no wrong key. BerriAI/litellm#29986, #38121, #34929; langfuse#13482.
+
+While it was away valid keys were answered with 401 for hours, and clients threw their data away; or readiness
+failed, and every gateway left the load balancer at once. Here known keys go on, unknown ones get 503 and a
+time to come back, readiness does not ask the database, and it all ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maitred.app import keys
+from maitred.config.auth import Auth, Store
+from maitred.config.secret import EnvSecret
+from maitred.config.tree import Config
+from maitred.store.rows import KeyRow, SchemaError
+from tests.cases.place import Place, on_sockets, opened, serving
+from tests.cases.upstream import Engine
+from tests.e2e.children import MAITRED, Child, Gateway, free_ports
+from tests.e2e.children import ask as ask_process
+from tests.net.http import Answer, get, post
+from tests.proxy.place import CHAT, chat
+from tests.store.postgres import Postgres, postgres
+
+REFRESH_S = 0.05
+AUTH = Auth(keys="store", pepper=EnvSecret("KEYS_PEPPER"), refresh_s=REFRESH_S)
+STORE = Store(EnvSecret("KEYS_STORE"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def database(server: Postgres, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Postgres:
+    """The server, with an empty database for the gateway of this test."""
+    monkeypatch.setenv("KEYS_PEPPER", "a-pepper-of-the-tests")
+    monkeypatch.setenv("KEYS_STORE", server.make(request.node.name))
+    return server
+
+
+async def add(tenant: str = "support") -> str:
+    """Make a key as the command does."""
+    config = Config(auth=AUTH, store=STORE)
+    return (await asyncio.to_thread(keys.add, config, KeyRow("", b"", tenant, 0)))[1]
+
+
+async def upgrade() -> None:
+    await asyncio.to_thread(keys.upgrade, Config(store=STORE))
+
+
+async def ask(place: Place, key: str) -> Answer:
+    return await place.ask(post(CHAT, chat(), f"Authorization: Bearer {key}"))
+
+
+async def answered(place: Place, key: str, status: int) -> Answer:
+    """Ask until the answer is this one, which a test that fails never gets."""
+    while (answer := await ask(place, key)).status != status:
+        assert answer.status in {200, 401, 503}
+        await asyncio.sleep(0.005)
+    return answer
+
+
+def kinds(place: Place) -> list[str]:
+    return [finding.kind for finding in place.findings]
+
+
+class TestADatabaseThatIsKilled:
+    """PostgreSQL itself, ended by SIGKILL in the middle of everything."""
+
+    @on_sockets
+    async def test_b84_known_keys_pass_unknown_ones_wait_and_it_recovers(self, database: Postgres) -> None:
+        await upgrade()
+        known, late = await add(), await add("late")
+        async with serving(auth=AUTH, store=STORE) as place:
+            assert (await ask(place, known)).status == 200
+            assert (await ask(place, "mk_wrong")).status == 401
+            statuses: list[int] = []
+
+            async def flow() -> None:
+                while True:
+                    statuses.append((await ask(place, known)).status)
+
+            flowing = asyncio.create_task(flow())
+            await asyncio.to_thread(database.kill)
+            refused = await answered(place, "mk_wrong", 503)
+            assert (refused.outcome, refused.value(b"retry-after")) == ("auth_unavailable", b"5")
+            assert refused.value(b"x-should-retry") == b"true"
+            assert kinds(place) == ["store_unreachable"]
+            assert (await place.ask(get("/readyz"))).status == 200
+            assert (await ask(place, late)).status == 200  # nobody came with it before
+            before = len(statuses)
+            await place.until(lambda: len(statuses) > before + 20)
+
+            await asyncio.to_thread(database.start)
+            await answered(place, "mk_wrong", 401)
+            assert kinds(place) == []
+            new = await add("new")
+            await answered(place, new, 200)
+            flowing.cancel()
+            await asyncio.wait([flowing])
+            assert set(statuses) == {200}
+
+    @on_sockets
+    async def test_b84_a_start_without_it_opens_no_door_and_shuts_none(self, database: Postgres) -> None:
+        await upgrade()
+        key = await add()
+        await asyncio.to_thread(database.kill)
+        async with serving(auth=AUTH, store=STORE) as place:
+            for any_key in (key, "mk_wrong"):
+                assert (await ask(place, any_key)).outcome == "auth_unavailable"
+            assert (await place.ask(post(CHAT, chat()))).status == 401  # this one has none
+            assert (await place.ask(get("/readyz"))).status == 200
+            await asyncio.to_thread(database.start)
+            await answered(place, key, 200)
+            assert (await ask(place, "mk_wrong")).status == 401
+
+    @on_sockets
+    async def test_b84_a_revoked_key_is_refused_within_one_reading(self, database: Postgres) -> None:
+        await upgrade()
+        key = await add()
+        async with serving(auth=AUTH, store=STORE) as place:
+            assert (await ask(place, key)).status == 200
+            config = Config(auth=AUTH, store=STORE)
+            assert await asyncio.to_thread(keys.revoke, config, key.split("_")[1])
+            began = asyncio.get_running_loop().time()
+            await answered(place, key, 401)
+            assert asyncio.get_running_loop().time() - began < REFRESH_S + 1.0
+
+
+@on_sockets
+async def test_an_old_schema_stops_the_start_and_an_upgrade_while_it_waits_does_not(
+    database: Postgres,
+) -> None:
+    async def begin(place: Place) -> None:
+        with pytest.raises(SchemaError, match="run maitred db upgrade"):
+            await place.begin()
+        await upgrade()
+        await place.open()
+
+    async with opened([Engine()], begin=begin, auth=AUTH, store=STORE) as place:
+        await answered(place, "mk_wrong", 401)
+
+
+def test_b84_a_gateway_that_is_killed_knows_its_keys_again(tmp_path: Path) -> None:
+    """SIGKILL: nothing it knew is lost, for nothing was only in its memory."""
+    (tmp_path / "pepper").write_text("a-pepper-of-the-tests")
+    (port,) = free_ports(1)
+    (tmp_path / "maitred.yaml").write_text(
+        f"version: 1\nmodels: [{{name: m, endpoints: [http://127.0.0.1:{port}]}}]\n"
+        f"auth: {{keys: store, pepper: {{file: {tmp_path}/pepper}}, refresh: 50ms}}\n"
+    )
+    made = command(tmp_path, "add", "--tenant", "support")
+    key, headers = made.strip(), {"authorization": f"Bearer {made.strip()}"}
+
+    for end in (signal.SIGKILL, signal.SIGTERM):
+        with Gateway("serve", cwd=tmp_path) as gateway:
+            assert status(gateway, headers) == 200
+            assert status(gateway, {}) == 401
+            gateway.signal(end)
+            gateway.wait()
+    assert key not in (tmp_path / "maitred.db").read_bytes().decode("latin-1")
+    command(tmp_path, "revoke", key.split("_")[1])
+    with Gateway("serve", cwd=tmp_path) as gateway:
+        assert status(gateway, headers) == 401
+
+
+def command(folder: Path, *words: str) -> str:
+    """What `maitred keys` prints."""
+    with Child(*MAITRED, "keys", *words, cwd=folder) as child:
+        assert child.wait() == 0, child.output
+        return child.output
+
+
+def status(gateway: Gateway, headers: dict[str, Any]) -> int:
+    """Whether it shows its models to who sends this."""
+    with ask_process(gateway.port, "GET", "/v1/models", headers=headers) as answer:
+        return answer.status

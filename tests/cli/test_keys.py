@@ -1,0 +1,151 @@
+"""`maitred keys` and `maitred db`: what they print, what they keep, and what is wrong in one line."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maitred.cli.main import main
+
+DAY_MS = 24 * 3600 * 1000
+IMPORTED = "sk-a-key-of-another-gateway"
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own, and the environment that alone is enough."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MAITRED_AUTH_KEYS", "store")
+    monkeypatch.setenv("MAITRED_AUTH_PEPPER", "a-pepper-of-the-tests")
+
+
+def run(*words: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(main, words, input=given)
+
+
+def said(*words: str, given: str | None = None) -> str:
+    result = run(*words, given=given)
+    assert result.exit_code == 0, result.output
+    return result.output.rstrip("\n")
+
+
+def rows() -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(said("keys", "list", "--json"))
+    return listed
+
+
+def test_a_key_is_printed_once_and_listed_with_all_it_gives() -> None:
+    options = ["--model", "m", "--model", "n", "--band", "chat", "--may-set", "band", "--note", "for Ann"]
+    options += ["--limit", "requests_per_min=1k", "--limit", "concurrent=5", "--expires", "48h"]
+    key = said("keys", "add", "--tenant", "support", *options)
+    assert key.startswith("mk_")
+    (row,) = rows()
+    now = time.time() * 1000
+    assert abs(row.pop("created_ms") - now) < 60_000
+    assert abs(row.pop("expires_ms") - now - 2 * DAY_MS) < 60_000
+    assert row == {
+        "id": key.split("_")[1],
+        "tenant": "support",
+        "models": ["m", "n"],
+        "bands": ["chat"],
+        "may_set": ["band"],
+        "limits": {"requests_per_min": 1000, "concurrent": 5},
+        "revoked_ms": None,
+        "note": "for Ann",
+    }
+    listed = said("keys", "list")
+    for word in (row["id"], "support", "models=m,n", "bands=chat", "concurrent=5", "expires 2", "for Ann"):
+        assert word in listed
+    assert key not in listed
+    assert key.encode() not in Path("maitred.db").read_bytes()
+
+
+def test_a_day_is_its_end() -> None:
+    said("keys", "add", "--tenant", "t", "--expires", "2031-01-31")
+    assert rows()[0]["expires_ms"] == 1_927_670_400_000  # 2031-02-01 00:00 UTC
+
+
+def test_a_key_of_elsewhere_comes_by_stdin_and_once() -> None:
+    first = said("keys", "add", "--tenant", "legacy", "--import", given=IMPORTED + "\n")
+    assert first == f"{rows()[0]['id']} is added"
+    again = run("keys", "add", "--tenant", "legacy", "--import", given=IMPORTED)
+    assert (again.exit_code, again.output) == (1, "Error: this key is there already\n")
+    short = run("keys", "add", "--tenant", "legacy", "--import", given="sk-1\n")
+    assert short.exit_code == 1
+    assert "standard input must hold 16 to 4096 printable ASCII characters" in short.output
+    assert len(rows()) == 1
+
+
+def test_a_key_is_revoked_once() -> None:
+    id_ = said("keys", "add", "--tenant", "t").split("_")[1]
+    assert said("keys", "revoke", id_) == f"{id_} is revoked"
+    assert "revoked 2" in said("keys", "list")
+    again = run("keys", "revoke", id_)
+    assert (again.exit_code, again.output) == (
+        1,
+        f"Error: no key of the id {id_} is in force; maitred keys list has them all\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (
+            ["--limit", "requests=5"],
+            "there is no limit 'requests'; known are requests_per_min, tokens_per_min",
+        ),
+        (["--limit", "concurrent"], "'' is not a"),
+        (["--limit", "concurrent=-1"], "-1"),
+        (["--expires", "tomorrow"], "'tomorrow' is not a duration"),
+        (["--model", " m"], "must be 1 to 256 printable characters"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_adds_nothing(words: list[str], wrong: str) -> None:
+    result = run("keys", "add", "--tenant", "t", *words)
+    assert result.exit_code == 1
+    assert wrong in result.output
+    assert result.output.count("\n") == 1
+    assert not Path("maitred.db").exists()
+
+
+def test_the_file_says_where_keys_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MAITRED_AUTH_KEYS")
+    monkeypatch.delenv("MAITRED_AUTH_PEPPER")
+    none = run("keys", "add", "--tenant", "t")
+    assert none.exit_code == 1
+    assert "no keys are kept; write auth: {keys: store, pepper:" in none.output
+    (tmp_path / "pepper").write_text("a-pepper-of-the-tests")
+    Path("maitred.yaml").write_text(
+        "version: 1\nendpoints: [http://h]\nstore: {url: 'sqlite:///other.db'}\n"
+        "auth: {keys: store, pepper: {file: pepper}}\n"
+    )
+    said("keys", "add", "--tenant", "t")
+    assert Path("other.db").exists()
+    Path("maitred.yaml").write_text("version: 1\nendpoints: [http://h]\nauth: {keys: store}\n")
+    broken = run("keys", "list")
+    assert (broken.exit_code, "pepper is missing" in broken.output) == (2, True)
+
+
+def test_the_tables_are_upgraded_and_a_store_that_is_away_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert said("keys", "list") == "There are no keys."
+    assert said("db", "upgrade") == "the tables are of version 0001"
+    with sqlite3.connect("maitred.db") as book:
+        assert book.execute("SELECT version_num FROM maitred_version").fetchall() == [("0001",)]
+    book.close()
+    monkeypatch.setenv("MAITRED_STORE_URL", "postgresql://me:canary-pw@127.0.0.1:1/m")
+    away = run("db", "upgrade")
+    assert away.exit_code == 1
+    assert away.output.startswith("Error: postgresql at 127.0.0.1: ")
+    assert "canary" not in away.output
+    monkeypatch.setenv("MAITRED_STORE_URL", "canary-pw@nowhere")
+    bad = run("keys", "list")
+    assert (bad.exit_code, bad.output.startswith("store.url: it is no URL of a database")) == (2, True)
+    assert "canary" not in bad.output
