@@ -374,8 +374,8 @@ def test_others_pass_when_the_one_that_a_place_was_kept_for_leaves() -> None:
     hall = with_kv(1000)
     prompt(hall, 700)
     hall.seated()
-    large = prompt(hall, 800)
-    hall.release()
+    large, passes = prompt(hall, 800), prompt(hall, 100, "other")
+    assert hall.seated() == [passes]
     hall.now += HOLD_S
     small = prompt(hall, 100, "other")
     assert hall.seated() == []
