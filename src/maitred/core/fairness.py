@@ -43,7 +43,7 @@ FAIRNESS: dict[str, Callable[[float], float]] = {
 """What being served counts, by policy. `strict`: tenants are not told apart at all."""
 ORDER: dict[str, Callable[[Ticket], float]] = {
     "fcfs": lambda ticket: ticket.arrival,
-    "deadline": lambda ticket: ticket.queue_deadline,
+    "deadline": lambda ticket: ticket.due_at,
 }
 """What the order within a flow goes by."""
 
@@ -105,6 +105,9 @@ class Band:
             flow.tag, flow.weight = max(flow.tag, self.clock), ticket.weight
             self.weight += flow.weight
             self._line_up(flow)
+        elif flow.weight != ticket.weight:  # the settings have another by now
+            self.weight += ticket.weight - flow.weight
+            flow.weight = ticket.weight
         entry = (ORDER[limits.order](ticket), -ticket.attempts, self._numbers, ticket, flow)
         insort(flow.lanes.setdefault(ticket.lane, []), entry)
         self._places[id(ticket)] = entry
@@ -162,8 +165,8 @@ class Band:
                     heapq.heappush(self._turns, turn)
 
     def newest(self) -> Iterator[Ticket]:
-        """Everybody who waits, who came last first."""
-        return (entry[3] for entry in reversed(self._places.values()))
+        """Everybody who waits and has not been seated yet, who came last first."""
+        return (entry[3] for entry in reversed(self._places.values()) if not entry[3].attempts)
 
     def all(self) -> list[Ticket]:
         """Everybody who waits."""

@@ -110,7 +110,6 @@ class Gateway:
         endpoints = self._by_pool.get(request.pool, ())
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
-        pool.budget.request(now)
         ticket = self._ticket(request, identity, pool, now)
         if pool.queue.waiting or pool.queue.full(request.body_bytes, pool.limits):
             try:
@@ -119,6 +118,7 @@ class Gateway:
                 if ticket.hold is not None:
                     self.limiter.give_back(ticket.hold, now)
                 raise
+        pool.budget.request(now)
         pool.queue.push(ticket, pool.limits)
         self._world.touched.add(pool.name)
         self.waiting += 1
@@ -204,6 +204,7 @@ class Gateway:
             ticket.excluded += (leg.endpoint.name,)
             ticket.lane += (leg.endpoint.name,)
             ticket.phase = QUEUED
+            ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
             pool = self._pool(ticket.request.pool)
             pool.queue.push(ticket, pool.limits)
             self._world.touched.add(pool.name)
@@ -249,8 +250,7 @@ class Gateway:
                 self.settings = settings
                 self._limited = is_limited(settings)
                 for pool in self._pools.values():
-                    pool.limits = settings.pools.get(pool.name, settings.default)
-                    pool.queue.arrange(settings.bands)
+                    pool.apply(settings.pools.get(pool.name, settings.default), settings.bands)
 
     # -- for whoever watches ----------------------------------------------------------------------
 
@@ -324,7 +324,8 @@ class Gateway:
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
         for victim in pool.admit(ticket, self._by_pool.get(pool.name, ()), now, self._later):
-            self._stop(victim, Outcome.EVICTED, self._later(0.0), now, self.outbox)
+            wait_s = pool.drain_s(self._by_pool.get(pool.name, ()))
+            self._stop(victim, Outcome.EVICTED, self._later(wait_s), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
 
@@ -338,12 +339,12 @@ class Gateway:
                 break
             ticket, endpoint = found
             if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
-                self._stop(ticket, Outcome.QUEUE_DEADLINE, self._later(0.0), now, effects)
+                self._stop(ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints)), now, effects)
                 continue
             effects.append(self._go(ticket, endpoint, pool, now))
         queue.settle_in()
         if queue.waiting:
-            queue.opens_at = saturation.opens_at(endpoints, queue.ranks(), pool.limits, now)
+            queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
@@ -410,10 +411,11 @@ class Gateway:
 
     def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
         pool.served(now - leg.seated_at)
-        request = leg.ticket.request
+        request, limits = leg.ticket.request, pool.limits
         if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
-            peers = self._by_pool.get(pool.name, ())
-            saturation.pace(leg, usage.output_tokens, peers, pool.limits, now)
+            saturation.pace(leg, usage.output_tokens, self._by_pool.get(pool.name, ()), now)
+        if not limits.cap:
+            saturation.served(leg.endpoint, limits, now)
 
     def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:
@@ -426,7 +428,7 @@ class Gateway:
         """Whether another seat is allowed and there is one to hope for."""
         if not (self.abilities.retry and failure.kind.repeatable) or ticket.outcome is not None:
             return False
-        if ticket.attempts >= self.settings.attempts_max:
+        if ticket.attempts >= self.settings.attempts_max or now >= ticket.give_up_at:
             return False
         pool = self._pool(ticket.request.pool)
         if not may_hope(self._by_pool.get(pool.name, ()), ticket, leg.endpoint.name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from maitred.core.chooser import ROUTING
+from maitred.core.chooser import ROUTING, may_hope
 from maitred.core.fairness import cost_of
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
@@ -52,14 +52,22 @@ class Pool:
         self._ratio = 1.0  # of prompts to their estimates
         self._fresh = 1.0  # part of prompts that engines do not have in their caches already
 
+    def apply(self, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
+        """Live by these settings from now on."""
+        before, self.limits = self.limits, limits
+        if (limits.fairness, limits.order) != (before.fairness, before.order):
+            self.queue.line_up_anew(limits)
+        self.queue.arrange(bands)
+
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
     ) -> Ticket:
         """A ticket with what can be said beforehand: its size and, until then, how long it may wait."""
         limits = self.limits
         wait_s = limits.queue_wait_s if band.deadline_s is None else band.deadline_s
+        due_at = give_up_at = now + wait_s
         if request.deadline_s is not None and request.deadline_s < wait_s:
-            wait_s = request.deadline_s
+            give_up_at = now + request.deadline_s
         prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
         if not request.prompt_exact:
             prompt_tokens = int(prompt_tokens * self._ratio)
@@ -73,7 +81,18 @@ class Pool:
         lane = (f"+{request.adapter}",) if request.adapter else ()
         # By position, in the order of the fields: keywords cost as much again.
         return Ticket(
-            request, identity, now, now + wait_s, band.name, weight, prompt_tokens, expected, need, lane
+            request,
+            identity,
+            now,
+            give_up_at,
+            due_at,
+            give_up_at,
+            band.name,
+            weight,
+            prompt_tokens,
+            expected,
+            need,
+            lane,
         )
 
     def _answers(self, model: str) -> Outputs:
@@ -91,6 +110,7 @@ class Pool:
         if rate:
             latest = ticket.arrival + patience_s(ticket, rate, AHEAD * ttft_s)
             ticket.queue_deadline = min(ticket.queue_deadline, latest)
+            ticket.due_at = min(ticket.due_at, latest)
 
     def admit(
         self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float, later: Callable[[float], float]
@@ -132,16 +152,20 @@ class Pool:
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
                 return ticket, endpoint
-            first = not failed and not ticket.lane
+            if not failed:
+                endpoints = self._kept_for(ticket, endpoints, now)
             failed[kind] = ticket.need
-            if (
-                first
-                and has_room(endpoints, limits, now)
-                and now - queue.held_at.setdefault(id(ticket), now) >= HOLD_S
-            ):
-                kept = min((e for e in endpoints if e.state is READY), key=lambda e: e.reserved)
-                endpoints = [endpoint for endpoint in endpoints if endpoint is not kept]
         return None
+
+    def _kept_for(self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float) -> Sequence[Endpoint]:
+        """Those that others may have while this ticket is next and fits nowhere; after HOLD_S one fewer."""
+        mine = [each for each in endpoints if each.state is READY and may_hope((each,), ticket)]
+        if not has_room(mine, self.limits, now):
+            return endpoints
+        if now - self.queue.held_at.setdefault(id(ticket), now) < HOLD_S:
+            return endpoints
+        kept = min(mine, key=lambda each: each.reserved)
+        return [each for each in endpoints if each is not kept]
 
     def ended(self, ticket: Ticket, usage: Usage) -> None:
         """Learn from what a ticket came to, and have its tenant pay that instead of what was thought."""
@@ -152,8 +176,9 @@ class Pool:
                 self._answers(request.model).seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
                 self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
-                if not request.prompt_exact and ticket.prompt_tokens:
-                    seen = self._ratio * prompt_tokens / ticket.prompt_tokens
+                estimate = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
+                if not request.prompt_exact and estimate:
+                    seen = prompt_tokens / estimate
                     if 1 / RATIO_MAX < seen < RATIO_MAX:
                         self._ratio += RATIO_WEIGHT * (seen - self._ratio)
         if ticket.flow is not None:

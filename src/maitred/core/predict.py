@@ -19,6 +19,8 @@ WINDOW_S = 10.0
 RETRY_SHARE, RETRY_FLOOR = 0.1, 10
 """Repeats after an error answer: a tenth of the requests of the last ten seconds or so, and some more."""
 SEATS_MIN = 3.0
+FADE_MIN = 0.8
+"""A slow queue is known by its last five seats or so, however long ago they were."""
 MEMORY_S = 10.0
 """Time constant of the pace at which a queue moves."""
 
@@ -51,8 +53,7 @@ class Outputs:
             elif len(known) >= PREDICTED_MAX:
                 del known[next(iter(known))]
             known[tenant] = float(tokens or 1)
-            return
-        if tokens > before:
+        elif tokens > before:
             known[tenant] = before * UP
         elif before > 1:
             known[tenant] = before * DOWN
@@ -83,7 +84,7 @@ class Pace:
         """Somebody who had to wait was seated."""
         if self._last_at is not None:
             passed_s = now - self._last_at
-            fade = math.exp(-passed_s / MEMORY_S)
+            fade = max(FADE_MIN, math.exp(-passed_s / MEMORY_S))
             self._seats, self._time_s = self._seats * fade + 1, self._time_s * fade + passed_s
         self._last_at = now
 

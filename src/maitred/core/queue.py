@@ -60,6 +60,18 @@ class PoolQueue:
             band.settings = settings
             self._bands[settings.name] = band
         self._bands.update((name, band) for name, band in before.items() if band.waiting)
+        for rank, band in enumerate(self._bands.values()):
+            for ticket in band.all():
+                ticket.rank = rank
+
+    def line_up_anew(self, limits: PoolSettings) -> None:
+        """Whoever waits is lined up again, by other policies; what flows have had counts no more."""
+        everybody = self.all()
+        for ticket in everybody:
+            self._bands[ticket.band].remove(ticket)
+        self._limits = limits
+        for ticket in everybody:
+            self._bands[ticket.band].push(ticket, limits)
 
     # -- bounds -----------------------------------------------------------------------------------
 
@@ -249,10 +261,6 @@ class PoolQueue:
         """The waiting ticket whose patience ended first, if any; it stays until `remove`."""
         deadline = self.next_deadline()
         return self._deadlines[0][2] if deadline is not None and deadline <= now else None
-
-    def ranks(self) -> list[int]:
-        """The bands in which somebody waits, by number."""
-        return [rank for rank, band in enumerate(self._bands.values()) if band.waiting]
 
     def all(self) -> list[Ticket]:
         """Everybody who waits."""

@@ -20,6 +20,8 @@ CAP_PERIOD_S = 2.0
 """Shortest time between two changes of a cap: about what an engine takes to show the last one."""
 PREFILL_GUESS = 4096.0
 """Tokens a second an engine reads until it has shown its own rate: less than a current GPU does."""
+PREFILL_MIN, PREFILL_MAX = 50.0, 10_000_000.0
+"""Bounds of a learned rate: a small model on a CPU, and more than any machine."""
 PREFILL_WEIGHT, PREFILL_STEP = 0.2, 1.0
 """Weight of the newest reading, and the most by which it may differ, both of the logarithm of the rate."""
 PREFILL_SEEN_TOKENS = 256
@@ -103,8 +105,7 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
     if limits.ttft_s is None:
         return False
     ahead = ahead_s(ticket.rank, limits.ttft_s)
-    # As `opens_at` has it, to the last bit: else the timer rings and it is still full.
-    return endpoint.read_at - ahead > now or endpoint.unread > ahead * endpoint.prefill_rate
+    return endpoint.unread > ahead * endpoint.prefill_rate
 
 
 SATURATION: dict[str, Full] = {
@@ -126,10 +127,8 @@ def has_room(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) ->
     )
 
 
-def opens_at(endpoints: Iterable[Endpoint], ranks: Iterable[int], limits: PoolSettings, now: float) -> float:
-    """The next instant at which time alone makes room for who waits; infinity where none will."""
-    ttft_s = limits.ttft_s
-    aheads = [ahead_s(rank, ttft_s) for rank in ranks] if ttft_s is not None else []
+def opens_at(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) -> float:
+    """The next instant at which time alone makes room; infinity where none will."""
     stale_s = STALE_S if limits.saturation == "utilization" else -math.inf
     at = math.inf
     for endpoint in endpoints:
@@ -138,35 +137,31 @@ def opens_at(endpoints: Iterable[Endpoint], ranks: Iterable[int], limits: PoolSe
                 at = endpoint.rests_until
             if now < endpoint.observed_at + stale_s < at:
                 at = endpoint.observed_at + stale_s
-            for ahead in aheads:
-                if now < endpoint.read_at - ahead < at:
-                    at = endpoint.read_at - ahead
     return at
 
 
-def backlog_s(endpoint: Endpoint, now: float) -> float:
-    """How long the endpoint will take to read what was given to it.
-
-    By the clock; and of streams, whose first token tells when they have been read, by what has not.
-    """
-    return max(endpoint.read_at - now, endpoint.unread / endpoint.prefill_rate)
+def backlog_s(endpoint: Endpoint) -> float:
+    """How long the endpoint will take to read the prompts of streams that have told nothing yet."""
+    return endpoint.unread / endpoint.prefill_rate
 
 
 # -- what a leg takes, and gives back -------------------------------------------------------------
 
 
 def reserve(leg: Leg, now: float) -> None:
-    """Set aside what its ticket needs at its endpoint."""
+    """Set aside what its ticket needs at its endpoint.
+
+    Only the first token of a stream tells when its prompt has been read, so only streams count as unread.
+    """
     endpoint, ticket = leg.endpoint, leg.ticket
     endpoint.running += 1
     endpoint.reserved += ticket.need
     leg.reserved = ticket.need
-    begins_at = endpoint.read_at if endpoint.read_at > now else now  # noqa: FURB136 - max() costs thrice
-    endpoint.read_at = begins_at + ticket.prompt_tokens / endpoint.prefill_rate
+    endpoint.busiest = max(endpoint.busiest, endpoint.running)
     if ticket.request.stream:
-        leg.unread = ticket.prompt_tokens
+        leg.unread, leg.rate = ticket.prompt_tokens, endpoint.prefill_rate
         endpoint.unread += leg.unread
-        leg.read_at = now + backlog_s(endpoint, now)
+        leg.read_at = now + backlog_s(endpoint)
 
 
 def grow(leg: Leg, output_tokens: int) -> None:
@@ -184,56 +179,75 @@ def give_back(leg: Leg) -> None:
     endpoint.reserved -= leg.reserved
     endpoint.unread -= leg.unread
     leg.reserved = leg.unread = 0
-    if not endpoint.running:
-        endpoint.read_at = 0.0  # nothing is left to be read
 
 
 # -- what is learned ------------------------------------------------------------------------------
 
 
 def first_token(leg: Leg, now: float) -> None:
-    """Learn from the first token of a stream how fast its endpoint reads."""
-    endpoint, prompt_tokens = leg.endpoint, leg.ticket.prompt_tokens
+    """Learn from the first token of a stream how fast its endpoint reads.
+
+    The reading is compared with the rate by which it was predicted, not with the one of now: many that were
+    late together are one piece of news.
+    """
+    endpoint = leg.endpoint
     endpoint.unread -= leg.unread
     leg.unread = 0
     thought_s, took_s = leg.read_at - leg.seated_at, now - leg.seated_at
-    if leg.sent_at and prompt_tokens >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
-        off = max(-PREFILL_STEP, min(PREFILL_STEP, math.log(took_s / thought_s)))
-        endpoint.prefill_rate *= math.exp(-PREFILL_WEIGHT * off)
+    if leg.sent_at and leg.ticket.prompt_tokens >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
+        off = max(-PREFILL_STEP, min(PREFILL_STEP, math.log(thought_s / took_s)))
+        seen = math.log(leg.rate) + off
+        rate = math.exp((1 - PREFILL_WEIGHT) * math.log(endpoint.prefill_rate) + PREFILL_WEIGHT * seen)
+        endpoint.prefill_rate = min(PREFILL_MAX, max(PREFILL_MIN, rate))
 
 
-def pace(leg: Leg, output_tokens: int, peers: Iterable[Endpoint], limits: PoolSettings, now: float) -> None:
-    """Learn from a finished stream how fast its endpoint writes: its pace beside its peers', and its cap."""
+def pace(leg: Leg, output_tokens: int, peers: Iterable[Endpoint], now: float) -> None:
+    """Learn from a finished stream how fast its endpoint writes: its pace beside its peers'."""
     if not leg.answered_at or output_tokens < 2:
         return
     endpoint = leg.endpoint
     tpot_s = (now - leg.answered_at) / (output_tokens - 1)
     endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
-    fastest_s = min((peer.tpot_s for peer in peers if peer.tpot_s), default=0.0)
+    fastest_s = min((peer.tpot_s for peer in peers if peer.tpot_s and peer.state is READY), default=0.0)
     slowness = endpoint.tpot_s / fastest_s if fastest_s else 1.0
     endpoint.slowness = slowness if slowness > SLOW else 1.0
-    if not limits.cap:
-        _adapt(endpoint, now, too_much=endpoint.tpot_s > MARGIN * (limits.tpot_s or math.inf))
+
+
+def served(endpoint: Endpoint, limits: PoolSettings, now: float) -> None:
+    """An answer is over: an automatic cap follows the pace of the endpoint's streams."""
+    _adapt(endpoint, now, too_much=endpoint.tpot_s > MARGIN * (limits.tpot_s or math.inf))
 
 
 def observed(endpoint: Endpoint, preemptions: int | None, settings: Settings, now: float) -> None:
-    """Learn from an engine's metrics: what waits inside it, or was put out of its cache, is too much."""
+    """Learn from an engine's metrics: what waits inside it, or was put out of its cache, is too much.
+
+    Of an engine that has not half of what we might give it, what waits there is none of ours.
+    """
     load, limits = endpoint.load, settings.pools.get(endpoint.pool, settings.default)
-    if load is not None and not limits.cap:
+    if load is not None and not limits.cap and 2 * endpoint.busiest >= endpoint.cap:
         put_out = preemptions is not None and (load.preemptions or 0) > preemptions
         if load.waiting or put_out:
             _adapt(endpoint, now, too_much=True)
 
 
 def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
-    """Lower an automatic cap by a tenth where it is too much; raise it by a twentieth while it binds."""
+    """Lower an automatic cap by a tenth where it is too much; raise it by a twentieth while it binds.
+
+    What never bound is lowered from the most that ran since the last change.
+    """
     cap = endpoint.cap or first_cap(endpoint)
     if now - endpoint.cap_at >= CAP_PERIOD_S:
-        if too_much:
-            cap, endpoint.cap_at = max(1, min(cap, endpoint.running + 1) * 9 // 10), now
-        elif endpoint.running >= cap - 1:
-            cap, endpoint.cap_at = cap + max(1, cap // 20), now
+        binds = endpoint.busiest >= cap - 1
+        if too_much or binds:
+            cap = max(1, min(cap, endpoint.busiest) * 9 // 10) if too_much else cap + max(1, cap // 20)
+            endpoint.cap_at, endpoint.busiest = now, endpoint.running
     endpoint.cap = cap
+
+
+def forget(endpoint: Endpoint) -> None:
+    """Another engine may be there now: nothing that was learned of the old one holds."""
+    endpoint.prefill_rate, endpoint.tpot_s, endpoint.slowness = PREFILL_GUESS, 0.0, 1.0
+    endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0
 
 
 def first_cap(endpoint: Endpoint) -> int:
@@ -253,4 +267,4 @@ def patience_s(ticket: Ticket, rate: float, before_s: float) -> float:
 
 def too_late(ticket: Ticket, endpoint: Endpoint, now: float) -> bool:
     """Whether a ticket has waited so long that its first token would come too late from this endpoint."""
-    return now - ticket.arrival > patience_s(ticket, endpoint.prefill_rate, backlog_s(endpoint, now))
+    return now - ticket.arrival > patience_s(ticket, endpoint.prefill_rate, backlog_s(endpoint))

@@ -173,11 +173,11 @@ class Endpoint(Struct, eq=False):
     `share` is the part of its places it may use, growing since `ready_at` after a return. `load` is what its
     metrics said at `observed_at`.
 
-    `reserved`: tokens of its KV cache set aside. `read_at`: when it will have read all prompts given to it,
-    at `prefill_rate` tokens a second; `unread`: tokens of streams that have told nothing yet. `rests_until`:
-    it asked to be left alone. `tpot_s` is the mean pace of its streams, `slowness` how many times its fastest
-    peer's that is, 1 unless it is an outlier. `cap`: places, where the settings leave that to us; it was
-    changed at `cap_at`.
+    `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet, read
+    at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace of
+    its streams, `slowness` how many times its fastest peer's that is, 1 unless it is an outlier. `cap`:
+    places, where the settings leave that to us; it was changed at `cap_at`, and `busiest` is the most that
+    ran since.
     """
 
     name: str
@@ -200,7 +200,7 @@ class Endpoint(Struct, eq=False):
     load: Load | None = None
     observed_at: float = 0.0
     reserved: int = 0
-    read_at: float = 0.0
+    busiest: int = 0
     unread: int = 0
     rests_until: float = 0.0
     prefill_rate: float = 4096.0
@@ -224,7 +224,8 @@ class Leg(Struct, eq=False):
 
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
     `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `unread` those
-    of its prompt until the first token shows that it was read, `read_at` when that was thought to be.
+    of its prompt until the first token shows that it was read, `read_at` when that was thought to be, at
+    `rate` tokens a second.
     """
 
     number: int
@@ -239,6 +240,7 @@ class Leg(Struct, eq=False):
     output_tokens: int = 0
     reserved: int = 0
     unread: int = 0
+    rate: float = 0.0
     read_at: float = 0.0
 
 
@@ -253,10 +255,11 @@ class Phase(IntEnum):
 class Ticket(Struct, eq=False):
     """One request inside the house, from accept to finish.
 
-    `queue_deadline` is the instant after which waiting is over; a retry keeps it. `excluded` names the
-    endpoints that failed this ticket, `blamed` is the last of them that was blamed for an error of its own
-    wording; `lane` is the same for tickets that may sit at the same endpoints.
-    `outcome` is set exactly once.
+    `queue_deadline` is the instant after which waiting is over: `give_up_at`, by the settings and the client,
+    or what leaves a goal for the first token within reach. `due_at` is the same without the client's word,
+    for the order by deadlines. `excluded` names the endpoints that failed this ticket, `blamed` is the last
+    of them that was blamed for an error of its own wording; `lane` is the same for tickets that may sit at
+    the same endpoints. `outcome` is set exactly once.
 
     `band` is the priority class, `rank` its number from the highest, `weight` the tenant's. `prompt_tokens`
     is the best guess at its prompt, `expected` at its answers, `need` the KV cache to set aside, in tokens;
@@ -268,6 +271,8 @@ class Ticket(Struct, eq=False):
     identity: Identity
     arrival: float
     queue_deadline: float
+    due_at: float = 0.0
+    give_up_at: float = 0.0
     band: str = "default"
     weight: float = 1.0
     prompt_tokens: int = 0

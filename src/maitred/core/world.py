@@ -8,7 +8,7 @@ somebody may find room that had none.
 from __future__ import annotations
 
 from maitred.core import saturation
-from maitred.core.endpoints import DRAINING, EndpointTable, Sign
+from maitred.core.endpoints import DRAINING, EJECTED, READY, EndpointTable, Sign
 from maitred.core.events import Emit, EndpointMoved
 from maitred.core.health import SAID, Health
 from maitred.core.outcome import FailureKind
@@ -60,6 +60,8 @@ class World:
         died = probed.refused
         if probed.ok:
             died = self.table.learn(endpoint, probed.facts)
+            if died:
+                saturation.forget(endpoint)
             endpoint.cap = endpoint.cap or saturation.first_cap(endpoint)
         if died:
             self.health.quarantine.died(endpoint, now, settings.quarantine_s)
@@ -124,5 +126,7 @@ class World:
         if before is None:
             return
         self.stirred = True
+        if before is EJECTED and endpoint.state is READY:
+            saturation.forget(endpoint)
         self.health.moved(endpoint, before, now)
         self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))
