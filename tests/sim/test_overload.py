@@ -128,8 +128,8 @@ def test_equal_tenants_get_equal_parts_though_one_sends_ten_times_as_much(tmp_pa
     sizes = "prompts: {tokens: 1000}, output: 200"
     records = sent(
         tmp_path,
-        f"name: greedy, tenant: greedy, {sizes}, arrivals: {{stages: [{{rate: 60/s, duration: 60s}}]}}",
-        f"name: modest, tenant: modest, {sizes}, arrivals: {{stages: [{{rate: 6/s, duration: 60s}}]}}",
+        f"name: greedy, tenant: greedy, {sizes}, arrivals: {{stages: [{{rate: 100/s, duration: 60s}}]}}",
+        f"name: modest, tenant: modest, {sizes}, arrivals: {{stages: [{{rate: 10/s, duration: 60s}}]}}",
         house=house,
     )
     served: dict[str, int] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from maitred.core.fairness import CREDIT_MAX, FAIRNESS, Band, Flow, cost_of
 from maitred.core.words import BandSettings, Phase, PoolSettings, Ticket
@@ -19,6 +20,8 @@ from maitred.core.words import BandSettings, Phase, PoolSettings, Ticket
 NEVER = float("inf")
 HOLDBACK, HOLDBACK_MAX = 0.1, 0.5
 """Each band below the first may fill a tenth less of the queue, down to half: who comes first finds room."""
+LOOKED_BACK = 64
+"""So many of a band are looked at, who came last first, for one whose tenant has too much of the queue."""
 QUEUED = Phase.QUEUED
 _DEFAULT = PoolSettings()
 
@@ -97,8 +100,8 @@ class PoolQueue:
     def victims(self, ticket: Ticket, limits: PoolSettings) -> list[Ticket]:
         """Who has to go that this one may wait in a full queue: the newest of the lowest bands.
 
-        In its own band, the newest if its tenant has more than its part and this one's has not. Nobody where
-        that would not do.
+        In its own band, the newest of a tenant that has more than its part, where this one's has not. Nobody
+        where that would not do.
         """
         mine, part = self._band(ticket.band)
         body_bytes = ticket.request.body_bytes - limits.queue_bytes_max * part + self.body_bytes
@@ -118,14 +121,16 @@ class PoolQueue:
                 break
             if band.settings.preempt:
                 yield from band.newest()
-        flow, last = mine.flow_of(ticket, limits), next(mine.newest(), None)
-        theirs = mine.flow_of(last, limits) if last is not None else None
-        if last is None or theirs is None or theirs is flow:
-            return
+        flow = mine.flow_of(ticket, limits)
         had = flow.waiting if flow is not None else 0
         share = limits.queue_requests_max / (mine.weight if had else mine.weight + ticket.weight)
-        if theirs.waiting > max(1.0, share * theirs.weight) and had < max(1.0, share * ticket.weight):
-            yield last
+        if had >= max(1.0, share * ticket.weight):
+            return
+        for last in islice(mine.newest(), LOOKED_BACK):
+            theirs = mine.flow_of(last, limits)
+            if theirs is not None and theirs is not flow and theirs.waiting > max(1.0, share * theirs.weight):
+                yield last
+                return
 
     def behind(self, ticket: Ticket) -> bool:
         """Whether others wait in its lane already."""
