@@ -32,6 +32,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.SIZE, st.integers(1, 10**9 - 1) | st.integers(1, 1000).map(lambda number: number * 1024**3)),
     (kinds.NUMBER, st.integers(1, 10**9 - 1)),
     (kinds.USD, st.integers(0, 10**15 - 1)),
+    (kinds.BUDGET, st.integers(1, 10**15 - 1)),
     (kinds.PERCENT, st.integers(0, 100).map(lambda percent: percent / 100)),
     (kinds.TEXT, TEXT),
     (kinds.FILE, TEXT.map(Path)),
