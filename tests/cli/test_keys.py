@@ -102,6 +102,7 @@ def test_a_key_is_revoked_once() -> None:
         ),
         (["--limit", "concurrent"], "'' is not a"),
         (["--limit", "concurrent=-1"], "-1"),
+        (["--limit", "concurrent=0"], "0 is too small; write more than zero"),
         (["--expires", "tomorrow"], "'tomorrow' is not a duration"),
         (["--model", " m"], "must be 1 to 256 printable characters"),
     ],

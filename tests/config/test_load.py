@@ -139,11 +139,32 @@ models:
         4 models[1].aliases[1]: 'c' is already used at models[1].aliases[0]; names must differ""",
     MINIMAL + "tenants: [a]": """
         3 tenants: must be a mapping of names, each with its settings""",
-    MINIMAL + "tenants: {a: {weight: 0, limits: {tokens_per_min: 2G}, budget: {usd_per_month: $5}}}": """
-        3 tenants.a.weight: 0 is too small; write more than zero
-        3 tenants.a.limits.tokens_per_min: '2G' is not a count; \
+    MINIMAL
+    + "tenants: {a: {budget: {}}, b: {budget: {usd_per_day: 1}}}\n"
+    + "default_tenant:\n  budget: {tokens_per_day: 1}": """
+        3 tenants.b.budget: what was spent would be forgotten at a restart, so it needs a store; \
+write store: {url: sqlite:///maitred.db}
+        5 default_tenant.budget: what was spent would be forgotten at a restart, so it needs a store; \
+write store: {url: sqlite:///maitred.db}""",
+    "version: 1\nmodels: [{name: a, endpoints: [http://h], budget: {usd_per_day: 1}}]": """
+        2 models[0].budget: what was spent would be forgotten at a restart, so it needs a store; \
+write store: {url: sqlite:///maitred.db}""",
+    MINIMAL
+    + "store: {url: sqlite:///maitred.db}\n"
+    + "tenants: {a: {weight: 0, limits: {tokens_per_min: 2G}, budget: {usd_per_month: $5}}}": """
+        4 tenants.a.weight: 0 is too small; write more than zero
+        4 tenants.a.limits.tokens_per_min: '2G' is not a count; \
 write a whole number with no unit, k or M, such as 256
-        3 tenants.a.budget.usd_per_month: '$5' is no sum of USD; write a number such as 2000 or 0.15""",
+        4 tenants.a.budget.usd_per_month: '$5' is no sum of USD; write a number such as 2000 or 0.15""",
+    MINIMAL
+    + "default_tenant: {limits: {requests_per_min: 0, concurrent: 0}}\n"
+    + "store: {url: 'sqlite:///maitred.db'}\n"
+    + "tenants: {a: {budget: {usd_per_day: 0.00, usd_per_month: 0, tokens_per_day: 0}}}": """
+        3 default_tenant.limits.requests_per_min: 0 is too small; write more than zero
+        3 default_tenant.limits.concurrent: 0 is too small; write more than zero
+        5 tenants.a.budget.usd_per_day: 0.00 is too small; write more than zero
+        5 tenants.a.budget.usd_per_month: 0 is too small; write more than zero
+        5 tenants.a.budget.tokens_per_day: 0 is too small; write more than zero""",
     MINIMAL + "tenants: {a.b: {bands: [chat]}}\ndefault_tenant: {bands: [default, dflt]}": """
         3 tenants.a.b.bands[0]: no band is named 'chat'; there are default
         4 default_tenant.bands[1]: no band is named 'dflt'; there are default""",

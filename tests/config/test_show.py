@@ -32,6 +32,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.SIZE, st.integers(1, 10**9 - 1) | st.integers(1, 1000).map(lambda number: number * 1024**3)),
     (kinds.NUMBER, st.integers(1, 10**9 - 1)),
     (kinds.USD, st.integers(0, 10**15 - 1)),
+    (kinds.BUDGET, st.integers(1, 10**15 - 1)),
     (kinds.PERCENT, st.integers(0, 100).map(lambda percent: percent / 100)),
     (kinds.TEXT, TEXT),
     (kinds.FILE, TEXT.map(Path)),
@@ -93,7 +94,7 @@ def loadable(config: Config) -> Config:
         if let_in.jwt is not None and let_in.jwt.jwks is None:
             let_in = structs.replace(let_in, jwt=None)
         config = structs.replace(config, auth=let_in)
-    if isinstance(config.store.url, EnvSecret | FileSecret):
+    if not isinstance(config.store.url, str):  # budgets need one
         config = structs.replace(config, store=Store(EnvSecret("TOKEN")))
     models = []
     for index, model in enumerate(config.models):

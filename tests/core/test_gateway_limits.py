@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from maitred.core.limits import Limits
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import (
     HealthSettings,
@@ -13,6 +14,7 @@ from maitred.core.words import (
     PoolSettings,
     Settings,
     Stop,
+    TenantSettings,
     Ticket,
 )
 from tests.core.hall import Hall, limited, refused
@@ -121,6 +123,24 @@ def test_a_wait_is_at_least_a_second() -> None:
     hall.finish(hall.seat().ticket)
     hall.seat()
     assert 1.0 <= (refused(hall).retry_after_s or 0.0) <= 1.25
+
+
+def test_tenants_that_the_settings_name_are_no_guests() -> None:
+    bounds = Limits(concurrent=1)
+    tenants = {"t": TenantSettings(limits=bounds), "free": TenantSettings()}
+    hall = Hall(
+        Settings(tenants=tenants, tenant=TenantSettings(limits=bounds), default=PoolSettings(limits=bounds))
+    )
+    for pool, tenant in (("p", "t"), ("q", "free"), ("r", "somebody")):
+        hall.open(p="a", q="b", r="c")
+        hall.accept(pool, tenant=tenant)
+    assert hall.gateway.limiter.spent.keys() == {
+        "tenant t",
+        "model p",
+        "model q",
+        "guest somebody",
+        "model r",
+    }
 
 
 # -- who passes a blocked head ----------------------------------------------------------------------

@@ -293,6 +293,17 @@ def test_new_limits_hold_at_once_and_a_bucket_keeps_its_level() -> None:
     assert left(book) == [10, 50, None, None]
 
 
+def test_the_same_limits_read_anew_change_nothing() -> None:  # as in a replay, where all are
+    said, now = Limits(requests_per_min=7, tokens_per_day=9), 86_400.1
+    once, anew = Limiter(), Limiter()
+    for number in range(7):
+        kept = take(once, said, now=now + number / 7)
+        read = take(anew, Limits(requests_per_min=7, tokens_per_day=9), now=now + number / 7)
+        assert kept.holders[0].buckets[0].full_at == read.holders[0].buckets[0].full_at
+        assert read.holders[0].buckets is anew._holders[NAME].buckets
+        assert read.levels(now) == kept.levels(now)
+
+
 def test_holders_that_are_idle_and_full_are_forgotten() -> None:
     book, limits = Limiter(), Limits(requests_per_min=60, concurrent=9)
     running = take(book, limits, name="tenant busy")
@@ -306,17 +317,28 @@ def test_holders_that_are_idle_and_full_are_forgotten() -> None:
     book.settle(running, 0, 0, 0, exact=True, now=0.0)
 
 
-def test_a_crowd_shares_one_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowd_of_guests_shares_one_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter, "HOLDERS_MAX", 10)
     book, limits = Limiter(), Limits(requests_per_min=5, tokens_per_day=100)
     for number in range(10):
-        book.settle(take(book, limits, 1, name=f"tenant {number}"), 1, 0, 0, exact=True, now=0.0)
+        book.settle(take(book, limits, 1, name=f"guest {number}"), 1, 0, 0, exact=True, now=0.0)
     for number in range(5):
-        take(book, limits, 1, name=f"tenant late-{number}")
-    with pytest.raises(Refusal):
-        take(book, limits, 1, name="tenant later still")
-    take(book, limits, 1, name="tenant 3")
+        take(book, limits, 1, name=f"guest late-{number}")
+    with pytest.raises(Refusal, match="this tenant has 0 left"):
+        take(book, limits, 1, name="guest later still")
+    take(book, limits, 1, name="guest 3")
     assert len(book.spent) == 11
+
+
+def test_whom_the_settings_name_a_crowd_never_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter, "HOLDERS_MAX", 10)
+    book, limits = Limiter(), Limits(tokens_per_day=10)
+    for number in range(11):
+        book.settle(take(book, limits, 10, name=f"guest {number}"), 10, 0, 0, exact=True, now=0.0)
+    for kind in ("tenant", "key", "model"):
+        for name in (f"{kind} a", f"{kind} b"):
+            book.settle(take(book, limits, 10, name=name), 10, 0, 0, exact=True, now=0.0)
+    assert len(book.spent) == 17
 
 
 Steps = list[tuple[str, int, int, int, float]]

@@ -187,6 +187,17 @@ def test_what_is_remembered_is_bounded() -> None:
     assert "too long" in place.refused({b"x-api-key": b"x" * 20_000}).message
 
 
+def test_a_header_is_remembered_only_as_it_is_usually_written() -> None:
+    place = Place()
+    for blanks in range(2, 50):
+        for scheme in (b"Bearer", b"bearer"):
+            assert place.identifier.identify({b"authorization": scheme + b" " * blanks + KEY}) is ME
+    assert not place.identifier._known
+    place.identifier.identify(BEARER)
+    place.identifier.identify({b"x-api-key": KEY})
+    assert place.identifier._known.keys() == {BEARER[b"authorization"], KEY}
+
+
 def test_without_auth_everybody_is_anybody() -> None:
     assert anybody({}) is anybody(BEARER) is ANYBODY
 

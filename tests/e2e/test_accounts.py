@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 
 def spent(book: Path) -> int:
     with closing(sqlite3.connect(book)) as connection:
-        rows = connection.execute("SELECT month_tokens FROM accounts WHERE holder = 'tenant anonymous'")
+        rows = connection.execute("SELECT month_tokens FROM accounts WHERE holder = 'guest anonymous'")
         return sum(tokens for (tokens,) in rows)
 
 

@@ -163,7 +163,7 @@ def _word(text: str) -> str:
 
 
 def _limits(written: tuple[str, ...]) -> Limits:
-    from maitred.config.units import parse_count
+    from maitred.config.kinds import NUMBER
     from maitred.core.limits import Limits
 
     given: dict[str, int] = {}
@@ -172,7 +172,7 @@ def _limits(written: tuple[str, ...]) -> Limits:
         if name not in Limits.__struct_fields__:
             known = ", ".join(Limits.__struct_fields__)
             raise ValueError(f"there is no limit {name!r}; known are {known}")
-        given[name] = parse_count(number)
+        given[name] = NUMBER.parse(number)
     return Limits(**given)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from maitred.config.kinds import NUMBER, PERCENT, SWITCH, TEXT, TIMEOUT, USD
+from maitred.config.kinds import BUDGET, NUMBER, PERCENT, SWITCH, TEXT, TIMEOUT, USD
 from maitred.config.setting import Listed, Setting
 from maitred.core.limits import FREE, UNLIMITED, Limits
 from maitred.core.limits import Price as CorePrice
@@ -80,10 +80,11 @@ class Budget(Struct, frozen=True):
         int | None, Setting("tokens_per_month", NUMBER, "Most tokens in a month.", NO_LIMIT)
     ] = None
     usd_per_day: Annotated[
-        int | None, Setting("usd_per_day", USD, "Most money in a day, by the models' `price`.", NO_LIMIT)
+        int | None, Setting("usd_per_day", BUDGET, "Most money in a day, by the models' `price`.", NO_LIMIT)
     ] = None
     usd_per_month: Annotated[
-        int | None, Setting("usd_per_month", USD, "Most money in a month, by the models' `price`.", NO_LIMIT)
+        int | None,
+        Setting("usd_per_month", BUDGET, "Most money in a month, by the models' `price`.", NO_LIMIT),
     ] = None
 
 

@@ -233,6 +233,7 @@ _SIZE = {"type": "string", "pattern": _unit_pattern(SIZE_BYTES)}
 _COUNT = {"type": ["integer", "string"], "minimum": 1, "pattern": _unit_pattern(COUNT)}
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 256}
 _USD = {"type": ["number", "string"], "minimum": 0, "pattern": r"^[0-9]{1,9}(\.[0-9]{1,6})?$"}
+_BUDGET = {key: rule for key, rule in _USD.items() if key != "minimum"} | {"exclusiveMinimum": 0}
 _PERCENT = {"type": "string", "pattern": "^(100|[0-9]{1,2})%$"}
 
 TIMEOUT = Kind(_positive(parse_duration), print_duration, _DURATION, "30s")
@@ -240,6 +241,7 @@ GRACE = Kind(parse_duration, print_duration, _DURATION, "30s")  # zero: not at a
 SIZE = Kind(_positive(parse_size), print_size, _SIZE, "64MiB")
 NUMBER = Kind(_positive(parse_count), int, _COUNT, "256")
 USD = Kind(parse_usd, print_usd, _USD, "2000")
+BUDGET = Kind(_positive(parse_usd), print_usd, _BUDGET, "2000")
 PERCENT = Kind(parse_percent, print_percent, _PERCENT, "10%")
 TEXT = Kind(_parse_text, str, _TEXT, "qwen3-32b")
 FILE = Kind(lambda text: Path(_parse_text(text)), str, _TEXT, "maitred.journal")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from maitred.config.auth import Auth, parse_jwks
+from maitred.config.auth import STORE_DEFAULT, Auth, parse_jwks
 from maitred.config.kinds import Kind
 from maitred.config.raw import ConfigError, Raw, read_file
 from maitred.config.reader import Reader
@@ -95,6 +95,7 @@ def _contradictions(root: Raw, config: Config) -> Iterator[str]:
     yield from _bands(root, config)
     yield from _open_ports(root, config)
     yield from _nobody_let_in(root, config)
+    yield from _forgotten_budgets(root)
     drain = config.drain
     if drain.grace_s is not None and drain.notice_s + drain.limit_s > drain.grace_s:
         notice, limit, grace = map(print_duration, (drain.notice_s, drain.limit_s, drain.grace_s))
@@ -128,12 +129,29 @@ def _bands(root: Raw, config: Config) -> Iterator[str]:
     if shares > 100:
         yield f"{bands[0].where}: share_min of all bands is {shares}% together; write 100% or less in all"
     known = known or [band.name for band in Settings().bands]
-    tenants = root.at("tenants")
-    named = tenants.value.values() if tenants and isinstance(tenants.value, dict) else ()
-    for tenant in (*named, *root.each("default_tenant")):
+    for tenant in _tenants(root):
         for band in tenant.each("bands"):
             if isinstance(band.value, str) and band.value not in known:
                 yield f"{band.where}: no band is named {quote(band.value)}; there are {', '.join(known)}"
+
+
+def _tenants(root: Raw) -> list[Raw]:
+    """What is written of each tenant, and of those not named."""
+    tenants = root.at("tenants")
+    named = tenants.value.values() if tenants and isinstance(tenants.value, dict) else ()
+    return [*named, *root.each("default_tenant")]
+
+
+def _forgotten_budgets(root: Raw) -> Iterator[str]:
+    """Budgets of which every restart would forget what was spent. Where keys are kept there is a store."""
+    if root.at("store.url") or root.at("auth.keys"):
+        return
+    for holder in (*root.each("models"), *_tenants(root)):
+        if (budget := holder.at("budget")) is not None and budget.value:
+            yield (
+                f"{budget.where}: what was spent would be forgotten at a restart, so it needs a store; "
+                f"write store: {{url: {STORE_DEFAULT}}}"
+            )
 
 
 def _open_ports(root: Raw, config: Config) -> Iterator[str]:

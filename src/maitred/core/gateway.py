@@ -315,10 +315,15 @@ class Gateway:
         return ticket
 
     def _holders(self, pool: Pool, identity: Identity) -> Sequence[tuple[str, Limits]]:
-        """Those who are limited of whom a request is."""
-        tenant = self.settings.tenants.get(identity.tenant, self.settings.tenant).limits
+        """Those who are limited of whom a request is. A tenant that the settings do not name is a guest."""
+        tenant = self.settings.tenants.get(identity.tenant)
+        kind, tenant = ("guest", self.settings.tenant) if tenant is None else ("tenant", tenant)
         key, model = identity.limits, pool.limits.limits
-        named = (("tenant", identity.tenant, tenant), ("key", identity.key, key), ("model", pool.name, model))
+        named = (
+            (kind, identity.tenant, tenant.limits),
+            ("key", identity.key, key),
+            ("model", pool.name, model),
+        )
         return [(f"{kind} {name}", limits) for kind, name, limits in named if limits != UNLIMITED]
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:

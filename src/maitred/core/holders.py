@@ -51,13 +51,16 @@ class Holder:
 
     @property
     def label(self) -> str:
-        """How refusals speak of it: by its kind alone."""
-        return f"this {self.name.partition(' ')[0]}"
+        """How refusals speak of it: by its kind alone, and a guest is a tenant like any other."""
+        kind = self.name.partition(" ")[0]
+        return f"this {'tenant' if kind == 'guest' else kind}"
 
     def adopt(self, limits: Limits, now: float) -> None:
         """Live by these limits from now on; a bucket keeps its level as far as it fits."""
-        before = {bucket.kind: bucket for bucket in self.buckets}
-        self.limits, self.buckets = limits, []
+        known_by, self.limits = self.limits, limits
+        if known_by == limits:  # the same, read anew: nothing may change, not even by rounding
+            return
+        before, self.buckets = {bucket.kind: bucket for bucket in self.buckets}, []
         for field, kind in _RATES:
             if bound := getattr(limits, field):
                 known = before.get(kind)

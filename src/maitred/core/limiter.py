@@ -1,8 +1,8 @@
 """Limits kept: everything is checked first and then taken, so what is refused costs nothing.
 
 Tokens are estimated when a request comes in and settled by what was used when it is over; until then a budget
-counts the estimate. Memory is bounded: holders that are idle and full are forgotten, and a crowd of new ones
-shares one.
+counts the estimate. Memory is bounded: holders that are idle and full are forgotten, and of guests, whom no
+setting names, those beyond a bound share one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from maitred.core.limits import (
 )
 
 HOLDERS_MAX = 65_536
-"""Holders known at once; those beyond share what one of their kind may take."""
+"""Where so many are known, new guests share what one of them may take."""
+GUEST, CROWD = "guest ", "guest *"
 IDLE_MAX = 1024
 """Up to so many holders none is forgotten: the few of a usual house are there to stay."""
 DAY_S = 86_400.0
@@ -162,13 +163,13 @@ class Limiter:
     # -- parts ------------------------------------------------------------------------------------
 
     def _holder(self, name: str, limits: Limits | None, now: float) -> Holder:
-        """The holder of this name, living by these limits; of a crowd, one for all of its kind."""
+        """The holder of this name, living by these limits; one for all guests of a crowd."""
         holder = self._holders.get(name)
         if holder is None:
             if len(self._holders) >= IDLE_MAX:
                 self._forget(now)
-            if len(self._holders) >= HOLDERS_MAX:
-                name = f"{name.partition(' ')[0]} *"
+            if len(self._holders) >= HOLDERS_MAX and name.startswith(GUEST):
+                name = CROWD
             holder = self._holders.setdefault(name, Holder(name))
         if limits is not None and holder.limits is not limits:
             holder.adopt(limits, now)

@@ -18,6 +18,7 @@ ANYBODY = Identity()
 KNOWN_MAX = 10_000
 """Keys and tokens remembered by their own bytes; beyond it all are looked up anew."""
 TOKEN_BYTES_MAX = 16 * 1024
+BEARER = b"Bearer "
 
 Fields = dict[bytes, bytes]
 Identify = Callable[[Fields], Identity]
@@ -74,9 +75,10 @@ class Identifier:
             known = self._by_key(token)
         if known.until <= self._wall():
             raise unauthenticated("the key has expired; ask for another one")
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[said] = known
+        if said in (token, BEARER + token):  # of the many other ways to say it none is remembered
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[said] = known
         return known
 
     def _by_key(self, token: bytes) -> Known:

@@ -32,7 +32,7 @@ class KeyRow(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """What one holder ("tenant:support", "key:0a1b") has spent, tokens and micro-units of money.
+    """What one holder ("tenant support", "key 0a1b") has spent, tokens and micro-units of money.
 
     `day` ("2026-11-30") and `month` ("2026-11") are those that the figures are of, in UTC.
     """
