@@ -30,7 +30,7 @@ class Line:
     def push(self, tenant: str, tokens: int = 100, *, weight: float = 1.0, wait_s: float = 1e9) -> Ticket:
         self.now += 1.0
         request = Request(f"r{self.now}", Api.CHAT, "m", "p", prompt_tokens=tokens)
-        ticket = Ticket(request, Identity(tenant), self.now, self.now + wait_s)
+        ticket = Ticket(request, Identity(tenant), self.now, self.now + wait_s, self.now + wait_s)
         ticket.weight, ticket.prompt_tokens = weight, tokens
         self.queue.push(ticket, self.limits)
         return ticket

@@ -20,7 +20,7 @@ from maitred.core.events import Ended, Event
 from maitred.core.fairness import FAIRNESS
 from maitred.core.journal import RecordingGateway, replay
 from maitred.core.outcome import FailureKind, Outcome, Refusal
-from maitred.core.saturation import CAP_START, SATURATION, STALE_S, ahead_s, too_late
+from maitred.core.saturation import CAP_START, SATURATION, STALE_S, too_late
 from maitred.core.words import (
     Abilities,
     Api,
@@ -197,6 +197,7 @@ class Shell(RuleBasedStateMachine):
             assert may
             assert leg.ticket.attempts < self.core.settings.attempts_max
             assert leg.endpoint.name in leg.ticket.excluded
+            assert self.now < leg.ticket.give_up_at == leg.ticket.queue_deadline
             insort(self.order[leg.ticket.request.pool], leg.ticket, key=lambda t: t.arrival)
         self.spoken(pump)
 
@@ -342,7 +343,7 @@ class Shell(RuleBasedStateMachine):
         for endpoint in {id(e): e for e in (*table, *(leg.endpoint for leg in self.legs))}.values():
             assert endpoint.running == live[id(endpoint)]
             assert (endpoint.reserved, endpoint.unread) == (reserved[id(endpoint)], unread[id(endpoint)])
-            assert endpoint.running or endpoint.read_at == endpoint.reserved == endpoint.unread == 0
+            assert endpoint.running or endpoint.reserved == endpoint.unread == 0
             assert (endpoint.state is EndpointState.GONE) == (
                 self.core.table.by_name.get(endpoint.name) is not endpoint
             )
@@ -458,16 +459,11 @@ class Shell(RuleBasedStateMachine):
         return sum(endpoint.share for endpoint in self.core.table.by_name.values())
 
     def closed(self) -> int:
-        """How many ways are shut that time alone may open: rests, old metrics, prompts to be read."""
+        """How many ways are shut that time alone may open: rests and old metrics."""
         return sum(
             at > self.now
             for endpoint in self.core.table.by_name.values()
-            for ttft_s in [self.limits(endpoint.pool).ttft_s or 0.0]
-            for at in (
-                endpoint.rests_until,
-                endpoint.observed_at + STALE_S,
-                *(endpoint.read_at - ahead_s(rank, ttft_s) for rank in range(4)),
-            )
+            for at in (endpoint.rests_until, endpoint.observed_at + STALE_S)
         )
 
     def may_have(self, ticket: Ticket, endpoint: Endpoint) -> bool:

@@ -14,6 +14,8 @@ from maitred.core.saturation import (
     CAP_PERIOD_S,
     CAP_START,
     LEFT,
+    PREFILL_MAX,
+    PREFILL_MIN,
     PREFILL_SEEN_TOKENS,
     SATURATION,
     STALE_S,
@@ -140,7 +142,6 @@ def test_an_answer_longer_than_thought_takes_more() -> None:
     assert place.reserved == 180
     saturation.give_back(held)
     assert (place.reserved, place.unread, place.running, held.reserved) == (0, 0, 0, 0)
-    assert place.read_at == 0.0
 
 
 # -- what the engine says ---------------------------------------------------------------------------
@@ -190,43 +191,32 @@ def test_so_many_prompts_lie_ahead_as_leave_the_goal_within_reach() -> None:
     assert not full(place, one, PoolSettings())  # without a goal nothing is late
 
 
-def test_reading_is_a_clock_until_the_first_token_shows_more() -> None:
+def test_only_a_first_token_shows_that_a_prompt_was_read() -> None:
     place = endpoint(prefill_rate=RATE)
     plain = leg(place, ticket(prompt_tokens=2000, stream=False))
-    assert full(place, ticket(), GOAL, NOW + 1.4)
-    assert not full(place, ticket(), GOAL, NOW + 1.5)
+    assert not full(place, ticket(), GOAL)  # nothing would tell when this one was read
+    assert saturation.backlog_s(place) == 0.0
     saturation.give_back(plain)
     stream = leg(place, ticket(prompt_tokens=2000), NOW + 10)
     assert full(place, ticket(), GOAL, NOW + 20)  # it should have been read, and was not
-    assert place.unread == 2000
+    assert opens_at([place], GOAL, NOW + 10) == math.inf
+    assert saturation.backlog_s(place) == 2.0
     saturation.first_token(stream, NOW + 20)
     assert place.unread == 0
     assert not full(place, ticket(), GOAL, NOW + 20)
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2, 5])
-def test_the_timer_rings_when_a_band_finds_room_and_not_before(rank: int) -> None:
-    goal = PoolSettings(ttft_s=0.7)
-    for thirds in range(1, 200):  # whatever the floats round to
-        place = endpoint(prefill_rate=RATE * thirds / 3)
-        leg(place, ticket(prompt_tokens=4001, stream=False), NOW / 7)
-        at = opens_at([place], [rank], goal, NOW / 7)
-        if at < math.inf:
-            assert full(place, ticket(rank=rank), goal, math.nextafter(at, 0.0))
-            assert not full(place, ticket(rank=rank), goal, at)
-
-
 def test_the_timer_rings_when_metrics_that_say_busy_are_old() -> None:
     busy = endpoint(load=Load(waiting=99), observed_at=NOW - 5)
-    assert opens_at([busy], [0], BY_WORD, NOW) == NOW + STALE_S - 5
-    assert opens_at([busy], [0], AUTO, NOW) == math.inf
+    assert opens_at([busy], BY_WORD, NOW) == NOW + STALE_S - 5
+    assert opens_at([busy], AUTO, NOW) == math.inf
 
 
 def test_the_timer_rings_at_the_end_of_a_rest() -> None:
     resting, other = endpoint(rests_until=NOW + 7), endpoint(rests_until=NOW + 9)
-    assert opens_at([other, resting], [0], AUTO, NOW) == NOW + 7
-    assert opens_at([other, resting], [0], AUTO, NOW + 7) == NOW + 9
-    assert opens_at([other, resting], [0], AUTO, NOW + 9) == math.inf
+    assert opens_at([other, resting], AUTO, NOW) == NOW + 7
+    assert opens_at([other, resting], AUTO, NOW + 7) == NOW + 9
+    assert opens_at([other, resting], AUTO, NOW + 9) == math.inf
 
 
 def test_a_first_token_teaches_how_fast_prompts_are_read() -> None:
@@ -234,7 +224,6 @@ def test_a_first_token_teaches_how_fast_prompts_are_read() -> None:
     for number in range(60):
         at = NOW + number * 100
         saturation.first_token(leg(place, ticket(prompt_tokens=10_000), at), at + 1.0)
-        place.running, place.read_at = 0, 0.0
     assert place.prefill_rate == pytest.approx(10_000, rel=0.05)
 
 
@@ -253,13 +242,29 @@ def test_one_odd_reading_moves_the_rate_by_a_step_at_most() -> None:
     assert place.prefill_rate == pytest.approx(RATE * math.exp(-0.2))
 
 
+def test_many_that_are_late_together_are_one_piece_of_news() -> None:
+    place = endpoint(prefill_rate=RATE)
+    for late in [leg(place, ticket(prompt_tokens=1000)) for _ in range(84)]:
+        saturation.first_token(late, NOW + 3600.0)
+    assert RATE / math.e <= place.prefill_rate < 1.01 * RATE / math.e
+
+
+@pytest.mark.parametrize(("took_s", "bound"), [(1e-6, PREFILL_MAX), (1e6, PREFILL_MIN)])
+def test_a_learned_rate_is_bounded(took_s: float, bound: float) -> None:
+    place = endpoint(prefill_rate=RATE)
+    for _ in range(200):
+        saturation.first_token(leg(place, ticket(prompt_tokens=1000)), NOW + took_s)
+    assert place.prefill_rate == bound
+
+
 # -- automatic caps ---------------------------------------------------------------------------------
 
 
 def ends(place: Endpoint, tpot_s: float, now: float, limits: PoolSettings, *peers: Endpoint) -> None:
     """A stream of 101 tokens ends that took so long for each."""
     held = Leg(1, ticket(), place, 0, 1, now, answered_at=now - 100 * tpot_s)
-    saturation.pace(held, 101, (place, *peers), limits, now)
+    saturation.pace(held, 101, (place, *peers), now)
+    saturation.served(place, limits, now)
 
 
 def test_where_an_automatic_cap_begins() -> None:
@@ -268,34 +273,42 @@ def test_where_an_automatic_cap_begins() -> None:
 
 
 def test_an_automatic_cap_rises_while_it_binds_and_no_faster_than_engines_show_it() -> None:
-    place, limits = endpoint(cap=40, running=60), PoolSettings(cap=0, tpot_s=0.05)
+    place, limits = endpoint(cap=40, busiest=60), PoolSettings(cap=0, tpot_s=0.05)
     for passed_s in (0.0, 0.5, CAP_PERIOD_S - 0.1):
         ends(place, 0.02, NOW + passed_s, limits)
     assert place.cap == 42
-    place.running = 40
+    place.busiest = 40
     ends(place, 0.02, NOW + CAP_PERIOD_S, limits)
-    assert place.cap == 42  # 40 run; it does not bind
-    place.running = 42
+    assert place.cap == 42  # no more than 40 ran; it did not bind
+    place.busiest = 41
     ends(place, 0.02, NOW + CAP_PERIOD_S, limits)
     assert place.cap == 44
 
 
+def test_plain_answers_raise_an_automatic_cap_too() -> None:
+    place = endpoint(cap=4)
+    held = [leg(place, ticket(stream=False)) for _ in range(4)]
+    for each in held:  # all are gone by the time the cap is looked at: it did bind
+        saturation.give_back(each)
+    saturation.served(place, AUTO, NOW)
+    assert (place.cap, place.busiest) == (5, 0)
+
+
 def test_an_automatic_cap_falls_where_tokens_come_too_slowly() -> None:
-    place, limits = endpoint(cap=40, running=40), PoolSettings(cap=0, tpot_s=0.05)
+    place, limits = endpoint(cap=40, busiest=50, running=10), PoolSettings(cap=0, tpot_s=0.05)
     ends(place, 0.10, NOW, limits)
-    assert place.cap == 36
-    place.running = 10
+    assert (place.cap, place.busiest) == (36, 10)
     ends(place, 0.10, NOW + CAP_PERIOD_S, limits)
-    assert place.cap == 9  # of what runs, not of what might
+    assert place.cap == 9  # of what ran, not of what might
     for period in range(2, 99):
         ends(place, 0.10, NOW + period * CAP_PERIOD_S, limits)
-    assert place.cap >= 1
+    assert place.cap == 1
 
 
-def test_a_cap_of_the_settings_stays() -> None:
-    place = endpoint(running=40)
-    ends(place, 0.10, NOW, PoolSettings(cap=40, tpot_s=0.05))
-    assert place.cap == 0
+def test_a_pace_alone_moves_no_cap() -> None:
+    place = endpoint(cap=40, busiest=40)
+    saturation.pace(Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), 11, (place,), NOW + 9)
+    assert (place.tpot_s, place.cap) == (0.9, 40)
 
 
 @pytest.mark.parametrize(
@@ -311,12 +324,26 @@ def test_a_cap_of_the_settings_stays() -> None:
 def test_what_waits_inside_an_engine_or_was_put_out_lowers_its_cap(
     load: Load, before: int | None, cap: int
 ) -> None:
-    place = endpoint(cap=40, running=40, load=load)
+    place = endpoint(cap=40, busiest=40, load=load)
     saturation.observed(place, before, Settings(default=AUTO), NOW)
     assert place.cap == cap
-    fixed = endpoint(running=40, load=Load(waiting=9))
+    fixed = endpoint(busiest=40, load=Load(waiting=9))
     saturation.observed(fixed, None, Settings(default=PoolSettings(cap=40)), NOW)
     assert fixed.cap == 0
+
+
+@pytest.mark.parametrize(("busiest", "cap"), [(19, 40), (20, 18)])
+def test_what_waits_inside_an_engine_of_which_we_have_little_is_none_of_ours(busiest: int, cap: int) -> None:
+    place = endpoint(cap=40, busiest=busiest, load=Load(waiting=9))
+    saturation.observed(place, None, Settings(default=AUTO), NOW)
+    assert place.cap == cap
+
+
+def test_what_was_learned_of_an_engine_is_forgotten_with_it() -> None:
+    place = endpoint(prefill_rate=RATE, tpot_s=0.5, slowness=9.0, cap=7, cap_at=NOW, rests_until=NOW + 9)
+    saturation.forget(place)
+    for name in ("prefill_rate", "tpot_s", "slowness", "cap", "cap_at", "rests_until"):
+        assert getattr(place, name) == getattr(endpoint(), name)
 
 
 # -- outliers ---------------------------------------------------------------------------------------
@@ -337,7 +364,7 @@ def test_an_endpoint_far_slower_than_its_fastest_peer_is_an_outlier_until_it_rec
 
 def test_an_answer_of_one_token_has_no_pace() -> None:
     place = endpoint()
-    saturation.pace(Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), 1, (place,), AUTO, NOW + 9)
+    saturation.pace(Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), 1, (place,), NOW + 9)
     assert place.tpot_s == 0.0
 
 
