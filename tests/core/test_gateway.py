@@ -238,7 +238,7 @@ def test_a_retry_drops_the_partners_of_the_leg_that_failed() -> None:
     assert hall.running() == {"p/a:1": 0, "p/b:1": 1, "p/c:1": 0}
 
 
-def test_a_finished_ticket_gives_back_the_places_of_all_its_legs() -> None:
+def test_a_finished_ticket_gives_back_the_placesof_all_its_legs() -> None:
     hall, leg, rival = with_rival()
     hall.finish(leg.ticket)
     assert leg.phase is rival.phase is LegPhase.OVER

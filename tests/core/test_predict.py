@@ -55,11 +55,11 @@ def test_tenants_are_predicted_apart() -> None:
     assert outputs.expected("new") > 500  # three of four of all
 
 
-def test_what_is_remembered_of_tenants_is_bounded() -> None:
+def test_what_is_rememberedof_tenants_is_bounded() -> None:
     outputs = Outputs()
     for number in range(2 * PREDICTED_MAX):
         outputs.seen(f"t{number}", 10)
-    assert len(outputs._of_tenant) == PREDICTED_MAX
+    assert len(outputs.of_tenant) == PREDICTED_MAX
 
 
 def test_an_empty_answer_predicts_no_nothing() -> None:

@@ -23,7 +23,8 @@ from maitred.core.words import (
 )
 
 READY = EndpointState.READY
-GENERATING = frozenset((Api.CHAT, Api.COMPLETIONS, Api.MESSAGES))
+GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES) for api in Api]
+"""Whether an API's answers are generated, by its number: hashing a member costs more than the rest of the question."""
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 BYTES_PER_TOKEN = 4
@@ -72,8 +73,9 @@ class Pool:
         if not request.prompt_exact:
             prompt_tokens = int(prompt_tokens * self._ratio)
         expected = 0.0
-        if request.api in GENERATING:
-            expected = self._answers(request.model).expected(identity.tenant)
+        if GENERATES[request.api]:
+            outputs = self._outputs.get(request.model) or self._answers(request.model)
+            expected = outputs.of_tenant.get(identity.tenant) or outputs.of_all
             if request.output_tokens_max and request.output_tokens_max < expected:
                 expected = float(request.output_tokens_max)
             expected *= request.sequences
@@ -173,7 +175,8 @@ class Pool:
         if usage.exact:
             if usage.output_tokens and ticket.expected:
                 tokens = usage.output_tokens // request.sequences
-                self._answers(request.model).seen(ticket.identity.tenant, tokens)
+                outputs = self._outputs.get(request.model) or self._answers(request.model)
+                outputs.seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
                 self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
                 estimate = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
