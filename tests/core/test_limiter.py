@@ -168,7 +168,8 @@ def test_what_lasts_longest_is_named() -> None:
     assert refused(book, limits, 59).retry_after_s == 19.0
     take(book, limits, 20)
     assert refused(book, limits, 20).retry_after_s == 30.0
-    assert refused(book, limits, 60).outcome is Outcome.QUOTA_SPENT
+    assert refused(book, limits, 60).retry_after_s == 40.0
+    assert refused(book, limits, 81).outcome is Outcome.QUOTA_SPENT
     book.settle(hold, 20, 0, 0, exact=True, now=0.0)
 
 
@@ -225,9 +226,27 @@ def test_budgets_of_money() -> None:
 def test_a_budget_counts_what_still_runs() -> None:
     book, limits = Limiter(), Limits(tokens_per_month=100)
     hold = take(book, limits, 30, 30)
-    assert refused(book, limits, 30, 30).outcome is Outcome.QUOTA_SPENT
+    refusal = refused(book, limits, 30, 30)  # for the moment: it would fit, did the other come to nothing
+    assert (refusal.outcome, refusal.wait_s) == (Outcome.RATE_LIMITED, 2.0)
+    assert refusal.message == (
+        "this tenant has 40 tokens left of 100 tokens a month; "
+        "the request is estimated at 30 prompt and 30 output tokens; "
+        "what still runs has its estimate set aside, and may turn out to need less"
+    )
     book.settle(hold, 30, 0, 0, exact=True, now=0.0)
     take(book, limits, 30, 30)
+
+
+def test_what_would_not_fit_beside_nothing_is_out_of_quota() -> None:
+    book, limits = Limiter(), Limits(tokens_per_month=100, tokens_per_day=90)
+    book.settle(take(book, limits, 50), 50, 0, 0, exact=True, now=0.0)
+    take(book, limits, 30)
+    assert refused(book, limits, 40).outcome is Outcome.RATE_LIMITED
+    assert refused(book, limits, 41).outcome is Outcome.QUOTA_SPENT
+    holders = [(NAME, limits), ("key k", Limits(tokens_per_day=39))]
+    with pytest.raises(Refusal, match="this key has 39 tokens left of 39 tokens a day") as caught:
+        book.take(holders, 40, 0, FREE, 0.0)
+    assert caught.value.outcome is Outcome.QUOTA_SPENT
 
 
 def test_a_spent_budget_refuses_what_costs_nothing() -> None:
@@ -294,14 +313,13 @@ def test_new_limits_hold_at_once_and_a_bucket_keeps_its_level() -> None:
 
 
 def test_the_same_limits_read_anew_change_nothing() -> None:  # as in a replay, where all are
-    said, now = Limits(requests_per_min=7, tokens_per_day=9), 86_400.1
-    once, anew = Limiter(), Limiter()
-    for number in range(7):
-        kept = take(once, said, now=now + number / 7)
-        read = take(anew, Limits(requests_per_min=7, tokens_per_day=9), now=now + number / 7)
-        assert kept.holders[0].buckets[0].full_at == read.holders[0].buckets[0].full_at
-        assert read.holders[0].buckets is anew._holders[NAME].buckets
-        assert read.levels(now) == kept.levels(now)
+    book = Limiter()
+    (holder,) = take(book, Limits(requests_per_min=7, tokens_per_day=9)).holders
+    buckets = holder.buckets
+    take(book, Limits(requests_per_min=7, tokens_per_day=9))
+    assert holder.buckets is buckets
+    take(book, Limits(requests_per_min=8))
+    assert holder.buckets is not buckets
 
 
 def test_holders_that_are_idle_and_full_are_forgotten() -> None:

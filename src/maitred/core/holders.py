@@ -11,6 +11,9 @@ from maitred.core.buckets import OUTPUT_TOKENS, PROMPT_TOKENS, REQUESTS, SLACK_S
 from maitred.core.limits import MILLION, UNLIMITED, Levels, Limits, Price, Spent
 from maitred.core.outcome import Outcome, Refusal
 
+SETTLES_S = 2.0
+"""When to ask again for what is only set aside: answers end all the time."""
+
 _RATES = (
     ("requests_per_min", REQUESTS),
     ("tokens_per_min", TOKENS),
@@ -69,11 +72,16 @@ class Holder:
             (field, bound, money) for field, money in _BUDGETS if (bound := getattr(limits, field))
         ]
 
-    def over_budget(self, tokens: int, money: int) -> tuple[str, int, int] | None:
-        """The first budget that so much more would pass, with its bound and what is left of it."""
+    def over_budget(
+        self, tokens: int, money: int, *, spent_alone: bool = False
+    ) -> tuple[str, int, int] | None:
+        """The first budget that so much more would pass, with its bound and what is left of it.
+
+        `spent_alone`: as if nothing were set aside for what runs.
+        """
         for field, bound, is_money in self.budgets:
             reserved, amount = (self.reserved_money, money) if is_money else (self.reserved_tokens, tokens)
-            left = bound - getattr(self.spent, field) - reserved
+            left = bound - getattr(self.spent, field) - (0 if spent_alone else reserved)
             if amount > left or left <= 0:
                 return field, bound, max(0, left)
         return None
@@ -114,14 +122,8 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
 
     `amounts` are by kind of bucket. Only the kind of holder is named: its client may not know of others.
     """
-    _, tokens, prompt, output = amounts
-    estimate = f"the request is estimated at {prompt} prompt and {output} output tokens"
-    for holder in holders:
-        if (over := holder.over_budget(tokens, money)) is not None:
-            budget, bound, left = over
-            price = f", {_sum(budget, money)}" if "money" in budget else ""
-            message = f"has {_sum(budget, left)} left of {_sum(budget, bound)} a {budget.rpartition('_')[2]}"
-            return Refusal(Outcome.QUOTA_SPENT, f"{holder.label} {message}; {estimate}{price}")
+    if (message := _over_budget(holders, amounts, money, spent_alone=True)) is not None:
+        return Refusal(Outcome.QUOTA_SPENT, message)
     lacking = [
         (bucket.missing_s(amounts[bucket.kind], now), bucket, holder)
         for holder in holders
@@ -129,12 +131,16 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
         if amounts[bucket.kind]
     ]
     missing_s, bucket, holder = max(lacking, key=lambda each: each[0], default=(0.0, None, holders[0]))
+    if missing_s < SETTLES_S and (message := _over_budget(holders, amounts, money)) is not None:
+        message += "; what still runs has its estimate set aside, and may turn out to need less"
+        levels = tightest(holders, now)
+        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=SETTLES_S, levels=levels)
     full = next((each for each in holders if 0 < each.limits.concurrent <= each.running), None)
     if bucket is not None and (missing_s > SLACK_S or full is None):
         left, kind = bucket.level(now).remaining, _KINDS[bucket.kind]
         message = f"{holder.label} has {left} left of {bucket.limit} {kind} a minute"
         if bucket.kind != REQUESTS:
-            message += f"; {estimate}"
+            message += f"; {_estimate(amounts)}"
         return Refusal(
             Outcome.RATE_LIMITED,
             message,
@@ -144,6 +150,26 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
     holder = full or holder
     message = f"{holder.label} has {holder.running} of {holder.limits.concurrent} requests running or waiting"
     return Refusal(Outcome.CONCURRENCY_LIMITED, message)
+
+
+def _over_budget(
+    holders: Sequence[Holder], amounts: tuple[int, int, int, int], money: int, *, spent_alone: bool = False
+) -> str | None:
+    """In which budget so much is not left, in words; None where it is."""
+    for holder in holders:
+        over = holder.over_budget(amounts[TOKENS], money, spent_alone=spent_alone)
+        if over is not None:
+            budget, bound, left = over
+            price = f", {_sum(budget, money)}" if "money" in budget else ""
+            period = budget.rpartition("_")[2]
+            has = f"{holder.label} has {_sum(budget, left)} left of {_sum(budget, bound)} a {period}"
+            return f"{has}; {_estimate(amounts)}{price}"
+    return None
+
+
+def _estimate(amounts: tuple[int, int, int, int]) -> str:
+    prompt, output = amounts[PROMPT_TOKENS], amounts[OUTPUT_TOKENS]
+    return f"the request is estimated at {prompt} prompt and {output} output tokens"
 
 
 def _sum(budget: str, amount: int) -> str:
