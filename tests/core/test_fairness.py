@@ -98,6 +98,18 @@ def test_a_tenant_is_served_in_the_order_of_its_deadlines_where_the_settings_say
     assert [line.serve() for _ in range(3)] == [soon, between, late]
 
 
+def test_a_new_weight_reaches_those_of_its_tenant_who_wait() -> None:
+    line = Line()
+    for _ in range(40):
+        line.push("a")
+        line.push("b")
+    line.push("a", weight=3.0)
+    line.service.clear()
+    line.order(20)
+    assert line.service["a"] == pytest.approx(1500, abs=100)
+    assert line.queue._bands["default"].weight == 4.0
+
+
 def test_a_newcomer_starts_where_the_others_are() -> None:
     line = Line()
     for _ in range(50):

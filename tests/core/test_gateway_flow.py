@@ -370,6 +370,35 @@ def test_others_pass_one_that_is_too_large_for_a_while_then_an_endpoint_is_kept_
     assert not hall.gateway._pool("p").queue.held_at
 
 
+def test_an_endpoint_is_kept_for_one_with_an_adapter_too() -> None:
+    hall = Hall(limited(saturation="kv-tokens", kv_reserve=0.0, queue_wait_s=100.0))
+    hall.address(p="ab")
+    hall.probe("p/a:1", facts=Facts(kv_tokens=1000, adapters=("x",)))
+    hall.probe("p/b:1", facts=Facts(kv_tokens=1000))
+    kept, other = hall.endpoint("p/a:1"), hall.endpoint("p/b:1")
+    running = [prompt(hall, 700), prompt(hall, 700)]
+    assert hall.seated() == running
+    large = hall.accept(prompt_tokens=800, prompt_exact=True, adapter="x")
+    passes = prompt(hall, 1, "other")
+    assert hall.seated() == [passes]
+    hall.now += HOLD_S
+    small = [prompt(hall, 149, "other") for _ in range(3)]
+    assert hall.seated() == small[:2]
+    assert all(ticket.legs[0].endpoint is other for ticket in small[:2])
+    hall.finish(next(t for t in running if t.legs[0].endpoint is kept))
+    assert large in hall.seated()
+
+
+def test_new_settings_give_who_waits_the_rank_of_its_band() -> None:
+    hall = banded(cap=1)
+    hall.seat()
+    chat, batch = hall.accept(), hall.accept(band="batch")
+    assert (chat.rank, batch.rank) == (0, 1)
+    hall.set(Settings(default=PoolSettings(cap=1), bands=(BATCH, CHAT)))
+    assert (chat.rank, batch.rank) == (1, 0)
+    assert serve_next(hall) == [batch]
+
+
 def test_others_pass_when_the_one_that_a_place_was_kept_for_leaves() -> None:
     hall = with_kv(1000)
     prompt(hall, 700)

@@ -8,6 +8,7 @@ import pytest
 
 from maitred.core.limits import Limits
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.predict import RETRY_FLOOR
 from maitred.core.words import (
     HealthSettings,
     Phase,
@@ -240,6 +241,29 @@ def test_the_next_wakeup_is_the_first_deadline_of_any_pool() -> None:
     assert hall.gateway.next_wakeup() == 102.0
     hall.finish(leaving, Outcome.CLIENT_GONE)
     assert hall.gateway.next_wakeup() == 130.0
+
+
+def test_a_retry_is_too_late_for_its_goal_and_waits_as_long_as_others() -> None:
+    hall = Hall(limited(cap=1, ttft_s=2.0, queue_wait_s=30.0))
+    hall.open(p="ab")
+    first, _ = hall.seat(deadline_s=20.0), hall.seat()
+    hall.now += 10
+    assert hall.fail(first)
+    assert hall.release() == []
+    assert hall.gateway.next_wakeup() == 120.0
+    hall.now = 120.0
+    assert [type(effect) for effect in hall.release()] == [Stop]
+
+
+def test_who_is_not_let_in_buys_no_repeats() -> None:
+    hall = Hall(limited(cap=1, queue_requests_max=1))
+    hall.open(p="a")
+    hall.seat()
+    hall.accept()
+    for _ in range(100):
+        assert refused(hall).outcome is Outcome.QUEUE_FULL
+    budget = hall.gateway._pool("p").budget
+    assert sum(budget.take(hall.now) for _ in range(99)) == RETRY_FLOOR + 1
 
 
 def test_a_retry_whose_deadline_has_passed_does_not_wait() -> None:

@@ -64,6 +64,17 @@ def test_estimates_are_mended_by_what_engines_count_and_exact_ones_are_not() -> 
     assert ticket(some, prompt_tokens=1000, prompt_exact=True).prompt_tokens == 1000
 
 
+def test_estimates_are_mended_no_further_by_answers_that_come_together() -> None:
+    some = pool()
+    made = [ticket(some, prompt_tokens=1000) for _ in range(300)]
+    for each in made:  # all were estimated before anything was known
+        some.ended(each, Usage(2 * 1000, 0, 10))
+    assert ticket(some, prompt_tokens=1000).prompt_tokens == pytest.approx(2000, rel=0.01)
+    for each in made:
+        some.ended(each, Usage(2 * 1000, 0, 10))
+    assert ticket(some, prompt_tokens=1000).prompt_tokens == pytest.approx(2000, rel=0.01)
+
+
 def test_how_far_estimates_are_mended_is_bounded() -> None:
     some = pool()
     for _ in range(1000):
@@ -136,3 +147,27 @@ def test_a_refusal_for_want_of_room_tells_the_wait() -> None:
         some.admit(ticket(some), [endpoint(running=1)], NOW, lambda wait_s: wait_s + 1000)
     assert caught.value.outcome is Outcome.QUEUE_FULL
     assert caught.value.retry_after_s == 1002.0
+
+
+def test_the_order_by_deadlines_goes_by_the_settings_and_not_by_the_clients_patience() -> None:
+    some = pool(queue_wait_s=30.0)
+    patient, hasty = ticket(some), ticket(some, deadline_s=2.0)
+    assert (patient.due_at, patient.give_up_at, patient.queue_deadline) == (NOW + 30,) * 3
+    assert (hasty.due_at, hasty.give_up_at, hasty.queue_deadline) == (NOW + 30, NOW + 2, NOW + 2)
+    some.hold_to(patient, 2.0, [endpoint(prefill_rate=1000.0)])
+    assert patient.due_at == patient.queue_deadline < patient.give_up_at == NOW + 30
+
+
+def test_another_order_or_fairness_reaches_who_waits() -> None:
+    some = pool(order="fcfs")
+    first, second = ticket(some), ticket(some)
+    first.due_at += 60
+    for each in (first, second):
+        some.queue.push(each, some.limits)
+    assert next(some.queue.heads()) is first
+    some.apply(PoolSettings(order="deadline"), (BAND,))
+    assert next(some.queue.heads()) is second
+    assert some.queue.waiting == len(some.queue.all()) == 2
+    some.queue.serve(second, NOW)
+    some.queue.serve(first, NOW)
+    assert some.queue.waiting == 0

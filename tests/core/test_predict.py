@@ -105,6 +105,12 @@ def test_a_queue_that_stands_still_gets_slower_by_the_second() -> None:
     assert (pace.seat_s(at + 60.0) or 0.0) > 5.0
 
 
+def test_a_slow_queue_gets_known() -> None:
+    pace = Pace()
+    at = seats(pace, 0.0, 6, 6 * MEMORY_S)
+    assert pace.seat_s(at) == pytest.approx(6 * MEMORY_S)
+
+
 def test_time_in_which_nobody_waits_is_no_pace() -> None:
     pace = Pace()
     at = seats(pace, 0.0, 10, 0.1)

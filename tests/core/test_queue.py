@@ -138,6 +138,13 @@ def test_nobody_is_put_out_while_there_is_room() -> None:
     assert queue.victims(of(HIGH), TEN) == []
 
 
+def test_a_retry_is_never_put_out() -> None:
+    queue = bands(HIGH, LOW)
+    low = fill(queue, 10, LOW)
+    low[9].attempts = 1
+    assert queue.victims(of(HIGH), TEN) == [low[8]]
+
+
 def test_so_many_are_put_out_as_make_room_for_a_large_body_or_nobody() -> None:
     queue = bands(HIGH, LOW)
     low = fill(queue, 5, LOW, body_bytes=10)
