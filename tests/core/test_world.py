@@ -105,3 +105,13 @@ def test_a_place_is_given_back_once() -> None:
     house.free(one, NOW)
     house.free(one, NOW)
     assert (endpoint.running, endpoint.reserved) == (0, 0)
+
+
+def test_a_returned_engine_begins_at_its_own_slots() -> None:
+    some = world()
+    some.learn(Probed("p/a:1", ok=True, facts=Facts(slots=4)), NOW, HealthSettings())
+    endpoint = some.table.by_name["p/a:1"]
+    endpoint.cap = 9
+    some.move(endpoint, Sign.FAILING, "", NOW)
+    some.learn(Probed("p/a:1", ok=True, facts=Facts(slots=4)), NOW, HealthSettings())
+    assert (endpoint.state, endpoint.cap) == (EndpointState.READY, 4)

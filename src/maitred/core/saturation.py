@@ -248,6 +248,7 @@ def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now: nothing that was learned of the old one holds."""
     endpoint.prefill_rate, endpoint.tpot_s, endpoint.slowness = PREFILL_GUESS, 0.0, 1.0
     endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0
+    endpoint.busiest = endpoint.running
 
 
 def first_cap(endpoint: Endpoint) -> int:

@@ -62,11 +62,12 @@ class World:
             died = self.table.learn(endpoint, probed.facts)
             if died:
                 saturation.forget(endpoint)
-            endpoint.cap = endpoint.cap or saturation.first_cap(endpoint)
         if died:
             self.health.quarantine.died(endpoint, now, settings.quarantine_s)
         endpoint.why = probed.why
         self.move(endpoint, Sign.ANSWERED if probed.ok else Sign.SILENT, probed.why, now)
+        if probed.ok and not endpoint.cap:
+            endpoint.cap = saturation.first_cap(endpoint)
 
     def observe(self, name: str, load: Load, settings: Settings, now: float) -> None:
         """An endpoint's metrics were read."""
