@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 
 import pytest
 
@@ -25,10 +26,11 @@ def order(
     rules: Rules = STRICT,
     identity: Identity = ANYBODY,
     fields: dict[bytes, bytes] | None = None,
+    tenants: Container[str] = (),
 ) -> Order:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     head = RequestHead("POST", path, fields or {}, True, len(raw))
-    return read(head, raw, "req-1", Models(routes or (SAME,)), rules, identity)
+    return read(head, raw, "req-1", Models(routes or (SAME,)), rules, identity, tenants)
 
 
 def refusal(path: str, body: object, *routes: Route, identity: Identity = ANYBODY) -> Refusal:
@@ -202,8 +204,10 @@ def test_everybody_is_heard_on_patience_and_nobody_unasked_on_rank() -> None:
 
 def test_those_who_may_say_for_whom_and_how_soon() -> None:
     trusted = Identity("team", "k1", bands=("chat", "batch"), may_set=("tenant", "band", "slo"))
-    told = order(CHAT, {"model": "m", "messages": []}, fields=SAID, identity=trusted)
+    body = {"model": "m", "messages": []}
+    told = order(CHAT, body, fields=SAID, identity=trusted, tenants={"canary-tenant"})
     assert (told.identity.tenant, told.identity.key) == ("canary-tenant", "k1")
+    assert order(CHAT, body, fields=SAID, identity=trusted, tenants={"team"}).identity is trusted
     assert (told.request.band, told.request.ttft_s) == ("batch", 1.5)
 
 

@@ -5,6 +5,8 @@ Everything that can be known to be wrong is refused here, before a ticket exists
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from msgspec import Struct
 
 from maitred.control.models import UNBOUNDED, Models, Route
@@ -68,8 +70,12 @@ def read(
     models: Models,
     rules: Rules = STRICT,
     identity: Identity = ANYBODY,
+    tenants: Container[str] = (),
 ) -> Order:
-    """Read one request. Raises Refusal: broken, against the rules, too long, or of a model not served."""
+    """Read one request. Raises Refusal: broken, against the rules, too long, or of a model not served.
+
+    `tenants` are those that the settings name.
+    """
     path, fields = head.path, head.fields
     api = APIS[path]
     asked = requests.decode(api, body, rules)
@@ -82,7 +88,7 @@ def read(
     band, ttft_s = "", None
     if identity.may_set:
         band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
-        identity = headers.on_behalf(fields, identity)
+        identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
     request = Request(
         request_id,
