@@ -148,6 +148,21 @@ SHORT = Route("m", "m", limits=TokenLimits(context=1000, output=40, output_defau
         ("/v1/messages", {"max_tokens": 50}, {"max_tokens": 40}),
         ("/v1/completions", {}, {"max_tokens": 10}),
         ("/v1/embeddings", {}, {}),
+        (
+            CHAT,
+            {"max_completion_tokens": 30, "max_tokens": 9999},
+            {"max_completion_tokens": 30, "max_tokens": 30},
+        ),
+        (
+            CHAT,
+            {"max_completion_tokens": 90, "max_tokens": 5},
+            {"max_completion_tokens": 40, "max_tokens": 5},
+        ),
+        (CHAT, {"max_tokens": 30, "n_predict": -1}, {"max_tokens": 30, "n_predict": 30}),
+        (CHAT, {"n_predict": 50}, {"max_completion_tokens": 40, "n_predict": 40}),
+        (CHAT, {"n_predict": 20}, {"max_completion_tokens": 20, "n_predict": 20}),
+        ("/v1/completions", {"n_predict": -2}, {"max_tokens": 40, "n_predict": 40}),
+        ("/v1/completions", {"max_tokens": 7, "n_predict": 6}, {"max_tokens": 7, "n_predict": 6}),
     ],
 )
 def test_an_answer_is_as_long_as_the_model_allows(
@@ -157,6 +172,13 @@ def test_an_answer_is_as_long_as_the_model_allows(
     told = order(path, {**body, **said}, SHORT)
     assert json.loads(sent(told)) == {**body, **got}
     assert told.request.output_tokens_max == next(iter(got.values()), 0)
+
+
+def test_where_no_answer_is_limited_each_member_stays() -> None:
+    body = {"model": "m", "messages": [], "max_completion_tokens": 30, "max_tokens": 9999, "n_predict": -1}
+    for limits in (TokenLimits(context=1000), TokenLimits(context=1000, output_default=10)):
+        told = order(CHAT, body, Route("m", "m", limits=limits))
+        assert (json.loads(sent(told)), told.request.output_tokens_max) == (body, 30)
 
 
 def test_where_no_context_is_known_nothing_is_too_long() -> None:

@@ -80,9 +80,13 @@ def read(
     api = APIS[path]
     asked = requests.decode(api, body, rules)
     route = _route(asked.model, models, identity)
-    limits, output = route.limits, asked.output_tokens_max
+    limits, output, bound = route.limits, asked.output_tokens_max, 0
+    keys: tuple[str, ...] = ()
     if limits is not UNBOUNDED and api in length.KEYS:
         output = length.output_max(api, asked, limits)
+        keys = (length.LIMITED_KEYS if limits.output else length.KEYS)[api]
+        if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
+            bound = output
         if limits.context and asked.prompt_tokens + output > limits.context:
             length.check_fits(api, asked, output, limits.context, body)
     band, ttft_s = "", None
@@ -109,9 +113,8 @@ def read(
         headers.retries(fields) if headers.RETRY in fields else 0,
     )
     parts: list[bytes | memoryview] = [body]
-    bound = output if output != asked.output_tokens_max else 0
     if hides_usage or bound or route.served_as is not None:
-        edits = edit.Edits(route.served_as, hides_usage, bound, length.KEYS.get(api, ()))
+        edits = edit.Edits(route.served_as, hides_usage, bound, keys)
         parts = edit.apply(body, edits)
     forwarded = _forwarded(fields) if TRACE in fields else b""
     return Order(request, identity, route, path, parts, forwarded, hides_usage)
