@@ -17,6 +17,7 @@ from msgspec import structs
 from maitred.app import keys
 from maitred.app.desk import Desk
 from maitred.config.auth import Auth, JwksFile, Jwt, Store
+from maitred.config.flow import Tenant
 from maitred.config.raw import ConfigError
 from maitred.config.secret import EnvSecret
 from maitred.config.tree import Config, Http
@@ -116,6 +117,23 @@ async def test_the_head_is_enough_to_refuse(tmp_path: Path) -> None:
         assert (await place.ask(get(CHAT, *asks, method="OPTIONS"))).status == 204
         anthropic = await place.ask(post("/v1/messages", chat(max_tokens=1)))
         assert (anthropic.status, anthropic.json["error"]["type"]) == (401, "authentication_error")
+
+
+@on_sockets
+async def test_a_key_speaks_only_for_tenants_that_are_named_now(tmp_path: Path) -> None:
+    async with guarded(tmp_path, tenants={"a": Tenant()}) as place:
+        _, key = await add(place.app.config, may_set=("tenant",))
+        await place.until(lambda: bool(_known(place)))
+
+        async def asked_for(tenant: str) -> str:
+            known = len(place.lines)
+            assert (await ask(place, key, f"x-maitred-tenant: {tenant}")).status == 200
+            await place.until(lambda: len(place.lines) > known)
+            return str(place.lines[-1]["tenant"])
+
+        assert [await asked_for(name) for name in ("a", "b")] == ["a", "support"]
+        place.app.apply(structs.replace(place.app.config, tenants={"b": Tenant()}))
+        assert [await asked_for(name) for name in ("a", "b")] == ["support", "b"]
 
 
 @on_sockets

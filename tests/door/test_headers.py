@@ -9,6 +9,7 @@ from maitred.door import headers
 from maitred.door.headers import BAND, TENANT, TTFT
 
 TRUSTED = Identity("team", "k1", bands=("chat", "batch"), may_set=("tenant", "band", "slo"))
+TENANTS = {"team", "team-b"}
 
 
 @pytest.mark.parametrize(
@@ -41,15 +42,21 @@ def test_patience_is_the_read_timeout(said: bytes, wait_s: float | None) -> None
 @pytest.mark.parametrize("name", TENANT)
 def test_the_tenant_is_set_by_those_who_may(name: bytes) -> None:
     fields = {name: b"team-b"}
-    assert headers.on_behalf(fields, TRUSTED).tenant == "team-b"
-    assert headers.on_behalf(fields, TRUSTED).key == "k1"
+    assert headers.on_behalf(fields, TRUSTED, TENANTS).tenant == "team-b"
+    assert headers.on_behalf(fields, TRUSTED, TENANTS).key == "k1"
     other = Identity("team", may_set=("band", "slo"))
-    assert headers.on_behalf(fields, other) is other
+    assert headers.on_behalf(fields, other, TENANTS) is other
+
+
+def test_a_tenant_nobody_has_named_cannot_be_made_up() -> None:
+    for number in range(3):
+        assert headers.on_behalf({TENANT[0]: b"team-%d" % number}, TRUSTED, TENANTS) is TRUSTED
 
 
 @pytest.mark.parametrize("said", [b"", b"a b", b"a" * 65, b'a"', "é".encode(), b"a\n"])
 def test_a_tenant_is_short_and_harmless_or_not_said(said: bytes) -> None:
-    assert headers.on_behalf({TENANT[0]: said}, TRUSTED) is TRUSTED
+    anything = {said.decode(), "", "a"}
+    assert headers.on_behalf({TENANT[0]: said}, TRUSTED, anything) is TRUSTED
 
 
 @pytest.mark.parametrize("name", BAND)

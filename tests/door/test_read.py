@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 
 import pytest
 
@@ -25,10 +26,11 @@ def order(
     rules: Rules = STRICT,
     identity: Identity = ANYBODY,
     fields: dict[bytes, bytes] | None = None,
+    tenants: Container[str] = (),
 ) -> Order:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     head = RequestHead("POST", path, fields or {}, True, len(raw))
-    return read(head, raw, "req-1", Models(routes or (SAME,)), rules, identity)
+    return read(head, raw, "req-1", Models(routes or (SAME,)), rules, identity, tenants)
 
 
 def refusal(path: str, body: object, *routes: Route, identity: Identity = ANYBODY) -> Refusal:
@@ -146,6 +148,21 @@ SHORT = Route("m", "m", limits=TokenLimits(context=1000, output=40, output_defau
         ("/v1/messages", {"max_tokens": 50}, {"max_tokens": 40}),
         ("/v1/completions", {}, {"max_tokens": 10}),
         ("/v1/embeddings", {}, {}),
+        (
+            CHAT,
+            {"max_completion_tokens": 30, "max_tokens": 9999},
+            {"max_completion_tokens": 30, "max_tokens": 30},
+        ),
+        (
+            CHAT,
+            {"max_completion_tokens": 90, "max_tokens": 5},
+            {"max_completion_tokens": 40, "max_tokens": 5},
+        ),
+        (CHAT, {"max_tokens": 30, "n_predict": -1}, {"max_tokens": 30, "n_predict": 30}),
+        (CHAT, {"n_predict": 50}, {"max_completion_tokens": 40, "n_predict": 40}),
+        (CHAT, {"n_predict": 20}, {"max_completion_tokens": 20, "n_predict": 20}),
+        ("/v1/completions", {"n_predict": -2}, {"max_tokens": 40, "n_predict": 40}),
+        ("/v1/completions", {"max_tokens": 7, "n_predict": 6}, {"max_tokens": 7, "n_predict": 6}),
     ],
 )
 def test_an_answer_is_as_long_as_the_model_allows(
@@ -155,6 +172,13 @@ def test_an_answer_is_as_long_as_the_model_allows(
     told = order(path, {**body, **said}, SHORT)
     assert json.loads(sent(told)) == {**body, **got}
     assert told.request.output_tokens_max == next(iter(got.values()), 0)
+
+
+def test_where_no_answer_is_limited_each_member_stays() -> None:
+    body = {"model": "m", "messages": [], "max_completion_tokens": 30, "max_tokens": 9999, "n_predict": -1}
+    for limits in (TokenLimits(context=1000), TokenLimits(context=1000, output_default=10)):
+        told = order(CHAT, body, Route("m", "m", limits=limits))
+        assert (json.loads(sent(told)), told.request.output_tokens_max) == (body, 30)
 
 
 def test_where_no_context_is_known_nothing_is_too_long() -> None:
@@ -202,8 +226,10 @@ def test_everybody_is_heard_on_patience_and_nobody_unasked_on_rank() -> None:
 
 def test_those_who_may_say_for_whom_and_how_soon() -> None:
     trusted = Identity("team", "k1", bands=("chat", "batch"), may_set=("tenant", "band", "slo"))
-    told = order(CHAT, {"model": "m", "messages": []}, fields=SAID, identity=trusted)
+    body = {"model": "m", "messages": []}
+    told = order(CHAT, body, fields=SAID, identity=trusted, tenants={"canary-tenant"})
     assert (told.identity.tenant, told.identity.key) == ("canary-tenant", "k1")
+    assert order(CHAT, body, fields=SAID, identity=trusted, tenants={"team"}).identity is trusted
     assert (told.request.band, told.request.ttft_s) == ("batch", 1.5)
 
 

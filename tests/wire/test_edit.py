@@ -14,7 +14,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire.edit import Edits, Renamer, apply
 from maitred.wire.members import MEMBERS_MAX, TOO_MANY
-from maitred.wire.requests import KEYS_READ, OUTPUT_KEYS, decode
+from maitred.wire.requests import KEYS_READ, N_PREDICT, OUTPUT_KEYS, decode
 from tests.wire.bodies import BLANKS, TEXTS, VALUES, holed, member
 
 INSERTED = b'"stream_options":{"include_usage":true},'
@@ -124,6 +124,20 @@ def test_of_two_bounds_both_are_replaced() -> None:
         "max_completion_tokens": None,
         "stream_options": {"include_usage": True},
     }
+
+
+def test_a_bound_is_only_ever_lowered() -> None:
+    keys = (*OUTPUT_KEYS, N_PREDICT)
+    for said, got in ((b"7", b"7"), (b"8", b"8"), (b"9", b"8"), (b"0", b"0"), (b"-1", b"8"), (b"null", b"8")):
+        body = b'{"model":"m","max_tokens":5,"n_predict":' + said + b"}"
+        assert applied(body, Edits(output_tokens=8, output_keys=keys)) == body.replace(
+            said + b"}", got + b"}"
+        )
+
+
+def test_where_only_one_engine_s_word_is_said_another_is_put_in() -> None:
+    edits = Edits(output_tokens=8, output_keys=("max_tokens", N_PREDICT))
+    assert applied(b'{"model":"m","n_predict":9}', edits) == b'{"max_tokens":8,"model":"m","n_predict":8}'
 
 
 def test_nothing_to_do_is_the_same_bytes() -> None:

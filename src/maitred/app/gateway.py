@@ -231,7 +231,16 @@ class GatewayApp:
         dispatch = Single(self.pool, Hold(config.upstream.hold_bytes, config.upstream.hold_s))
         rules = Rules(config.trust.fields, config.media.domains)
         identify = self.identities.identify
-        return Service(self.house, self.models, dispatch, self.inflate, rules, identify, self.journeys)
+        return Service(
+            self.house,
+            self.models,
+            dispatch,
+            self.inflate,
+            rules,
+            identify,
+            self.journeys,
+            frozenset(config.tenants),
+        )
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self.front, self.sweep, _limits(self.config))

@@ -49,7 +49,12 @@ class ModelLimits(Rates, frozen=True):
     ] = None
     output: Annotated[
         int | None,
-        Setting("output", NUMBER, "Most tokens of one answer; more asked for is lowered to it.", NO_LIMIT),
+        Setting(
+            "output",
+            NUMBER,
+            "Most tokens of one answer; more asked for is lowered to it, in whatever member it is said.",
+            NO_LIMIT,
+        ),
     ] = None
     output_default: Annotated[
         int | None,

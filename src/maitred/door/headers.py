@@ -8,6 +8,7 @@ of anybody else it is dropped. What makes no sense counts as not said.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from math import inf
 
 from msgspec import structs
@@ -60,12 +61,17 @@ def band(fields: Fields, identity: Identity) -> str:
     return name if not identity.bands or name in identity.bands else ""
 
 
-def on_behalf(fields: Fields, identity: Identity) -> Identity:
-    """Who asks, with the tenant for whom."""
+def on_behalf(fields: Fields, identity: Identity, tenants: Container[str]) -> Identity:
+    """Who asks, with the tenant for whom: one of those that the settings name.
+
+    Each tenant has a share and an account of its own, so who could make them up would get any number of both.
+    """
     if "tenant" not in identity.may_set:
         return identity
     said = _said(fields, TENANT)
-    return structs.replace(identity, tenant=said.decode()) if _is_name(said) else identity
+    if not _is_name(said) or (name := said.decode()) not in tenants:
+        return identity
+    return structs.replace(identity, tenant=name)
 
 
 def _said(fields: Fields, names: tuple[bytes, ...]) -> bytes:

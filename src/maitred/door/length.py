@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 from maitred.control.models import TokenLimits
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
-from maitred.wire.requests import OUTPUT_KEYS, TOKEN_BYTES, Body
+from maitred.wire.requests import N_PREDICT, OUTPUT_KEYS, TOKEN_BYTES, Body
 
 KEYS: dict[int, tuple[str, ...]] = {
     Api.CHAT: OUTPUT_KEYS,
@@ -20,6 +20,12 @@ KEYS: dict[int, tuple[str, ...]] = {
     Api.MESSAGES: ("max_tokens",),
 }
 """The APIs whose answers are as long as one likes, and the members that bound them."""
+LIMITED_KEYS: dict[int, tuple[str, ...]] = {
+    **KEYS,
+    Api.CHAT: (*OUTPUT_KEYS, N_PREDICT),
+    Api.COMPLETIONS: ("max_tokens", N_PREDICT),
+}
+"""Those that must be kept within a limit: by one of them an engine will go."""
 
 COMPLETION_TOKENS = 16
 """What OpenAI and most engines give a completion that says nothing; a limit is no reason to give more."""
@@ -48,9 +54,10 @@ _decode = Decoder(_Prompt).decode
 
 def output_max(api: Api, asked: Body, limits: TokenLimits) -> int:
     """Tokens that one answer may have: what was asked for, within the limit; 0 for no bound."""
-    tokens = asked.output_tokens_max or limits.output_default
+    tokens = asked.output_tokens_max
     if not limits.output:
-        return tokens
+        return tokens or limits.output_default
+    tokens = tokens or asked.output_tokens_most or limits.output_default
     if not tokens:
         tokens = COMPLETION_TOKENS if api is _COMPLETIONS else limits.output
     return min(tokens, limits.output)

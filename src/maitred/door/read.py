@@ -5,6 +5,8 @@ Everything that can be known to be wrong is refused here, before a ticket exists
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from msgspec import Struct
 
 from maitred.control.models import UNBOUNDED, Models, Route
@@ -68,21 +70,29 @@ def read(
     models: Models,
     rules: Rules = STRICT,
     identity: Identity = ANYBODY,
+    tenants: Container[str] = (),
 ) -> Order:
-    """Read one request. Raises Refusal: broken, against the rules, too long, or of a model not served."""
+    """Read one request. Raises Refusal: broken, against the rules, too long, or of a model not served.
+
+    `tenants` are those that the settings name.
+    """
     path, fields = head.path, head.fields
     api = APIS[path]
     asked = requests.decode(api, body, rules)
     route = _route(asked.model, models, identity)
-    limits, output = route.limits, asked.output_tokens_max
+    limits, output, bound = route.limits, asked.output_tokens_max, 0
+    keys: tuple[str, ...] = ()
     if limits is not UNBOUNDED and api in length.KEYS:
         output = length.output_max(api, asked, limits)
+        keys = (length.LIMITED_KEYS if limits.output else length.KEYS)[api]
+        if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
+            bound = output
         if limits.context and asked.prompt_tokens + output > limits.context:
             length.check_fits(api, asked, output, limits.context, body)
     band, ttft_s = "", None
     if identity.may_set:
         band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
-        identity = headers.on_behalf(fields, identity)
+        identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
     request = Request(
         request_id,
@@ -103,9 +113,8 @@ def read(
         headers.retries(fields) if headers.RETRY in fields else 0,
     )
     parts: list[bytes | memoryview] = [body]
-    bound = output if output != asked.output_tokens_max else 0
     if hides_usage or bound or route.served_as is not None:
-        edits = edit.Edits(route.served_as, hides_usage, bound, length.KEYS.get(api, ()))
+        edits = edit.Edits(route.served_as, hides_usage, bound, keys)
         parts = edit.apply(body, edits)
     forwarded = _forwarded(fields) if TRACE in fields else b""
     return Order(request, identity, route, path, parts, forwarded, hides_usage)

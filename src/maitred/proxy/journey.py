@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
 from msgspec import Struct
 
@@ -32,7 +32,10 @@ UNKNOWN = Identity(tenant="")
 
 
 class Service(Struct, frozen=True):
-    """What every journey of a gateway shares. `journeys` holds those under way, to be awaited at the end."""
+    """What every journey of a gateway shares. `journeys` holds those under way, to be awaited at the end.
+
+    `tenants` are those that the settings name.
+    """
 
     house: House
     models: Models
@@ -41,6 +44,7 @@ class Service(Struct, frozen=True):
     rules: Rules
     identify: Identify
     journeys: set[asyncio.Task[None]]
+    tenants: Container[str] = ()
 
 
 async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
@@ -57,7 +61,15 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         if packed(exchange.head):
             exchange.body = await service.inflate(exchange.body)
         identity = service.identify(exchange.head.fields)
-        order = read(exchange.head, exchange.body, request_id, service.models, service.rules, identity)
+        order = read(
+            exchange.head,
+            exchange.body,
+            request_id,
+            service.models,
+            service.rules,
+            identity,
+            service.tenants,
+        )
         identity, asked = order.identity, order.request
         ticket = house.accept(asked, identity)
         while True:

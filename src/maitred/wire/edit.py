@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 
 from msgspec import Struct
-from msgspec.json import encode
+from msgspec.json import decode, encode
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.wire.members import Member, Scanned, members, scan
-from maitred.wire.requests import KEYS_READ
+from maitred.wire.requests import KEYS_READ, N_PREDICT
 
 
 class Edits(Struct, frozen=True):
     """What to change. `model`: the name the engine knows. `include_usage`: have the engine count tokens.
 
-    `output_tokens`: bound the answer by so many, 0 for as it is; said by those of `output_keys` that are
-    there, else by the first. A client that wants none (0) gets none.
+    `output_tokens`: bound the answer by so many, 0 for as it is. Those of `output_keys` that say more, or
+    null, are lowered to it; where none is there that all engines know, the first is put in. A client that
+    wants less gets less, and who wants none (0) none.
     """
 
     model: str | None = None
@@ -62,9 +63,9 @@ def _inserted(names: list[str], edits: Edits) -> tuple[bytes, bool]:
         else:
             new += b'"stream_options":{"include_usage":true},'
     if edits.output_tokens:
-        if any(key in names for key in edits.output_keys):
-            more = True
-        else:
+        keys = [key for key in edits.output_keys if key in names]
+        more = more or bool(keys)
+        if all(key == N_PREDICT for key in keys):
             new += b'"%b":%d,' % (edits.output_keys[0].encode(), edits.output_tokens)
     return new, more
 
@@ -76,7 +77,8 @@ def _replacements(body: bytes, scanned: Scanned, edits: Edits) -> list[_Splice]:
         if member.key == "model" and edits.model is not None:
             splices.append((member.value_start, member.end, encode(edits.model)))
         elif edits.output_tokens and member.key in edits.output_keys:
-            if body[member.value_start : member.end] != b"0":
+            said = decode(memoryview(body)[member.value_start : member.end])
+            if said is None or not 0 <= said <= edits.output_tokens:
                 splices.append((member.value_start, member.end, b"%d" % edits.output_tokens))
         elif member.key == "stream_options" and edits.include_usage:
             splices += _include_usage(body, member)

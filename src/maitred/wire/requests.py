@@ -24,8 +24,12 @@ from maitred.wire.members import TOO_DEEP
 OUTPUT_KEYS = ("max_completion_tokens", "max_tokens")
 """How clients bound an answer; where both are said the first counts, as the engines have it."""
 
+N_PREDICT = "n_predict"
+"""llama.cpp's own word for it, which counts there before the others; below 0 for no bound."""
+
 KEYS_READ = (
-    "model", "stream", "stream_options", "n", "best_of", "prompt", "input", "messages", *OUTPUT_KEYS
+    "model", "stream", "stream_options", "n", "best_of", "prompt", "input", "messages",
+    *OUTPUT_KEYS, N_PREDICT
 )  # fmt: skip
 """Top-level keys that decisions rest on."""
 
@@ -52,6 +56,7 @@ _BOM = b"\xef\xbb\xbf"
 
 _Count = Annotated[int, Meta(ge=1, le=SEQUENCES_MAX)]
 _Tokens = Annotated[int, Meta(ge=0, le=OUTPUT_TOKENS_MAX)]
+_Predicted = Annotated[int, Meta(le=OUTPUT_TOKENS_MAX)]
 _T = TypeVar("_T")
 
 
@@ -60,7 +65,8 @@ class Body(Struct, frozen=True):
 
     `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
     `prompt_tokens` of all its `prompts`, an estimate unless `prompt_exact`; `media_bytes` of the body are no
-    text of theirs. `output_tokens_max`: what one answer may have, 0 where it is not said.
+    text of theirs. `output_tokens_max`: what one answer may have, 0 where it is not said;
+    `output_tokens_most`: where several members may bound it, the most that one says: an engine may go by it.
     """
 
     model: str
@@ -72,6 +78,7 @@ class Body(Struct, frozen=True):
     prompt_exact: bool = False
     prompts: int = 1
     media_bytes: int = 0
+    output_tokens_most: int = 0
 
 
 class _Said(Struct):
@@ -101,13 +108,24 @@ class _Generating(_Said):
     stream_options: _StreamOptions | None = None
     n: _Count | None = None
     max_tokens: _Tokens | None = None
+    n_predict: _Predicted | None = None
 
     def body(self, tokens: int, media_bytes: int) -> Body:
         options = self.stream_options
         wants_usage = options is not None and options.include_usage is True
         output = self.output()
+        most = max(output, self.max_tokens or 0)
+        if self.n_predict is not None:
+            most = OUTPUT_TOKENS_MAX if self.n_predict < 0 else max(most, self.n_predict)
         return Body(
-            self.model, self.stream is True, self.n or 1, wants_usage, output, tokens, media_bytes=media_bytes
+            self.model,
+            self.stream is True,
+            self.n or 1,
+            wants_usage,
+            output,
+            tokens,
+            media_bytes=media_bytes,
+            output_tokens_most=most,
         )
 
     def output(self) -> int:
