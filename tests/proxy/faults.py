@@ -32,6 +32,7 @@ from tests.proxy.upstream import (
 )
 from tests.proxy.upstream import STREAM as STREAM_HEAD
 
+ATTEMPT = "x-envoy-attempt-count"
 ERROR_BODY = b'{"error":{"message":"the engine is on fire","type":"InternalServerError","code":500}}'
 NAMED_ERROR = b"event: error\n" + ERROR
 
@@ -123,6 +124,10 @@ async def mended(place: Place, request: bytes) -> None:
     assert first.kitchen != second.kitchen
     assert first.body == second.body
     assert first.values("x-request-id") == second.values("x-request-id")
+    assert (first.values(ATTEMPT), second.values(ATTEMPT)) == (
+        [],
+        ["2"],
+    )  # what lies behind is not to repeat it
     assert len(place.menu.asked) == 2
     (line,) = place.lines
     assert (line["outcome"], line["status"], line["attempts"]) == ("completed", 200, 2)

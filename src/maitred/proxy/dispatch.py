@@ -40,7 +40,9 @@ class Single(Struct, frozen=True):
             exchange.flow = relay
             house.running[leg.number] = relay
             try:
-                connection.send((upstream_head(order, connection.authority), *order.parts), relay)
+                connection.send(
+                    (upstream_head(order, connection.authority, leg.attempt), *order.parts), relay
+                )
                 house.sent(leg)
                 return await relay.over
             except UpstreamFailed as failed:
@@ -83,8 +85,13 @@ class _Connecting:
         self.drop()
 
 
-def upstream_head(order: Order, host: bytes) -> bytes:
-    """The head of the engine's request, made anew: nothing of the client's head gets there unnamed."""
-    parts = order.parts
+def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
+    """The head of the engine's request, made anew: nothing of the client's head gets there unnamed.
+
+    A repeat says so, in the words that proxies have for it, that what lies behind does not repeat it too.
+    """
+    parts, forwarded = order.parts, order.forwarded
+    if attempt > 1:
+        forwarded += b"x-envoy-attempt-count: %d\r\n" % attempt
     size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-    return HEAD % (order.path.encode(), host, size, order.request.id.encode(), order.forwarded)
+    return HEAD % (order.path.encode(), host, size, order.request.id.encode(), forwarded)
