@@ -10,6 +10,7 @@ import pytest
 from maitred.core.fairness import FLOWS_KEPT
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.pool import HOLD_S
+from maitred.core.saturation import PACED_MIN
 from maitred.core.words import (
     BandSettings,
     Endpoint,
@@ -514,7 +515,7 @@ def stream(hall: Hall, leg: Leg, tpot_s: float, tokens: int = 101) -> None:
 def test_an_endpoint_far_slower_than_its_peer_gets_far_less() -> None:
     hall = Hall()
     hall.open(p="ab")
-    for _ in range(4):
+    for _ in range(2 * PACED_MIN):
         leg = hall.seat()
         stream(hall, leg, tpot_s=1.0 if leg.endpoint.name == "p/a:1" else 0.01)
     for _ in range(40):

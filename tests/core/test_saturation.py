@@ -14,6 +14,7 @@ from maitred.core.saturation import (
     CAP_PERIOD_S,
     CAP_START,
     LEFT,
+    PACED_MIN,
     PREFILL_MAX,
     PREFILL_MIN,
     PREFILL_SEEN_TOKENS,
@@ -351,8 +352,13 @@ def test_what_was_learned_of_an_engine_is_forgotten_with_it() -> None:
 
 def test_an_endpoint_far_slower_than_its_fastest_peer_is_an_outlier_until_it_recovers() -> None:
     slow, fast = endpoint("p/a"), endpoint("p/b")
-    ends(fast, 0.01, NOW, AUTO, slow)
-    ends(slow, 0.03, NOW, AUTO, fast)
+    for _ in range(PACED_MIN - 1):
+        ends(fast, 0.01, NOW, AUTO, slow)
+        ends(slow, 0.09, NOW, AUTO, fast)
+    assert (slow.slowness, fast.slowness) == (1.0, 1.0)  # a few say little
+    for _ in range(60):
+        ends(fast, 0.01, NOW, AUTO, slow)
+        ends(slow, 0.03, NOW, AUTO, fast)
     assert (slow.slowness, fast.slowness) == (1.0, 1.0)  # three times as slow is no outlier
     for _ in range(60):
         ends(slow, 1.0, NOW, AUTO, fast)

@@ -39,6 +39,8 @@ BUSY_WAITING, BUSY_KV = 5, 0.9
 SLOW = 4.0
 """An endpoint whose tokens take so many times as long as its fastest peer's is an outlier."""
 PACE_WEIGHT = 0.1
+PACED_MIN = 10
+"""Streams before an endpoint's pace is held against it, or others': a few short ones say little."""
 
 READY = EndpointState.READY
 Full = Callable[[Endpoint, Ticket, PoolSettings, float], bool]
@@ -208,8 +210,9 @@ def pace(leg: Leg, output_tokens: int, peers: Iterable[Endpoint], now: float) ->
     endpoint = leg.endpoint
     tpot_s = (now - leg.answered_at) / (output_tokens - 1)
     endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
-    fastest_s = min((peer.tpot_s for peer in peers if peer.tpot_s and peer.state is READY), default=0.0)
-    slowness = endpoint.tpot_s / fastest_s if fastest_s else 1.0
+    endpoint.paced += 1
+    known_s = [peer.tpot_s for peer in peers if peer.paced >= PACED_MIN and peer.state is READY]
+    slowness = endpoint.tpot_s / min(known_s) if endpoint.paced >= PACED_MIN and known_s else 1.0
     endpoint.slowness = slowness if slowness > SLOW else 1.0
 
 
@@ -247,6 +250,7 @@ def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
 def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now: nothing that was learned of the old one holds."""
     endpoint.prefill_rate, endpoint.tpot_s, endpoint.slowness = PREFILL_GUESS, 0.0, 1.0
+    endpoint.paced = 0
     endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0
     endpoint.busiest = endpoint.running
 

@@ -175,9 +175,9 @@ class Endpoint(Struct, eq=False):
 
     `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet, read
     at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace of
-    its streams, `slowness` how many times its fastest peer's that is, 1 unless it is an outlier. `cap`:
-    places, where the settings leave that to us; it was changed at `cap_at`, and `busiest` is the most that
-    ran since.
+    its `paced` streams, `slowness` how many times its fastest peer's that is, 1 unless it is an outlier.
+    `cap`: places, where the settings leave that to us; it was changed at `cap_at`, and `busiest` is the most
+    that ran since.
     """
 
     name: str
@@ -205,6 +205,7 @@ class Endpoint(Struct, eq=False):
     rests_until: float = 0.0
     prefill_rate: float = 4096.0
     tpot_s: float = 0.0
+    paced: int = 0
     slowness: float = 1.0
     cap: int = 0
     cap_at: float = 0.0

@@ -129,5 +129,8 @@ class World:
         self.stirred = True
         if before is EJECTED and endpoint.state is READY:
             saturation.forget(endpoint)
+        elif before is READY:
+            for peer in self.table.by_pool.get(endpoint.pool, ()):
+                peer.slowness = 1.0  # it may have been slow only beside this one
         self.health.moved(endpoint, before, now)
         self._emit(EndpointMoved(now, endpoint, before, endpoint.state, why))
