@@ -515,7 +515,7 @@ def stream(hall: Hall, leg: Leg, tpot_s: float, tokens: int = 101) -> None:
 def test_an_endpoint_far_slower_than_its_peer_gets_far_less() -> None:
     hall = Hall()
     hall.open(p="ab")
-    for _ in range(2 * PACED_MIN):
+    for _ in range(2 * PACED_MIN + 2):
         leg = hall.seat()
         stream(hall, leg, tpot_s=1.0 if leg.endpoint.name == "p/a:1" else 0.01)
     for _ in range(40):
