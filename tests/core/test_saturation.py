@@ -368,6 +368,14 @@ def test_an_endpoint_far_slower_than_its_fastest_peer_is_an_outlier_until_it_rec
     assert slow.slowness == 1.0
 
 
+def test_beside_a_peer_that_takes_no_time_at_all_nobody_is_an_outlier() -> None:
+    slow, fast = endpoint("p/a"), endpoint("p/b")
+    for _ in range(2 * PACED_MIN):
+        ends(fast, 0.0, NOW, AUTO, slow)
+        ends(slow, 0.03, NOW, AUTO, fast)
+    assert slow.slowness == 1.0
+
+
 def test_an_answer_of_one_token_has_no_pace() -> None:
     place = endpoint()
     saturation.pace(Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), 1, (place,), NOW + 9)

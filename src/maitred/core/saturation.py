@@ -212,7 +212,8 @@ def pace(leg: Leg, output_tokens: int, peers: Iterable[Endpoint], now: float) ->
     endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
     endpoint.paced += 1
     known_s = [peer.tpot_s for peer in peers if peer.paced >= PACED_MIN and peer.state is READY]
-    slowness = endpoint.tpot_s / min(known_s) if endpoint.paced >= PACED_MIN and known_s else 1.0
+    fastest_s = min(known_s, default=0.0)
+    slowness = endpoint.tpot_s / fastest_s if endpoint.paced >= PACED_MIN and fastest_s else 1.0
     endpoint.slowness = slowness if slowness > SLOW else 1.0
 
 
