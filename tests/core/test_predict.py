@@ -59,7 +59,7 @@ def test_what_is_rememberedof_tenants_is_bounded() -> None:
     outputs = Outputs()
     for number in range(2 * PREDICTED_MAX):
         outputs.seen(f"t{number}", 10)
-    assert len(outputs.of_tenant) == PREDICTED_MAX
+    assert len(outputs._of_tenant) == PREDICTED_MAX
 
 
 def test_an_empty_answer_predicts_no_nothing() -> None:

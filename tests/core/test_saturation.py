@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from maitred.core import saturation
 from maitred.core.saturation import (
@@ -62,6 +64,34 @@ def leg(place: Endpoint, one: Ticket, now: float = NOW) -> Leg:
     saturation.reserve(made, now)
     made.sent_at = now
     return made
+
+
+@given(
+    st.integers(0, 9), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, NOW + 1]),
+    st.integers(0, 900), st.sampled_from([None, 0, 1000]), st.integers(0, 3), st.integers(0, 200),
+    st.sampled_from([0, 4, 8]),
+)  # fmt: skip
+def test_without_a_goal_auto_is_kv_tokens_to_the_letter(  # it is written out, to be quick
+    running: int,
+    share: float,
+    rests_until: float,
+    reserved: int,
+    kv: int | None,
+    rank: int,
+    need: int,
+    cap: int,
+) -> None:
+    place = endpoint(
+        running=running,
+        share=share,
+        rests_until=rests_until,
+        reserved=reserved,
+        facts=Facts(kv_tokens=kv),
+        cap=6,
+    )
+    one = ticket(need=need, rank=rank)
+    limits = PoolSettings(cap=cap)
+    assert saturation.all_full(place, one, limits, NOW) is saturation.kv_full(place, one, limits, NOW)
 
 
 # -- places -----------------------------------------------------------------------------------------

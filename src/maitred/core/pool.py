@@ -74,8 +74,7 @@ class Pool:
             prompt_tokens = int(prompt_tokens * self._ratio)
         expected = 0.0
         if GENERATES[request.api]:
-            outputs = self._outputs.get(request.model) or self._answers(request.model)
-            expected = outputs.of_tenant.get(identity.tenant) or outputs.of_all
+            expected = self._answers(request.model).expected(identity.tenant)
             if request.output_tokens_max and request.output_tokens_max < expected:
                 expected = float(request.output_tokens_max)
             expected *= request.sequences
@@ -175,8 +174,7 @@ class Pool:
         if usage.exact:
             if usage.output_tokens and ticket.expected:
                 tokens = usage.output_tokens // request.sequences
-                outputs = self._outputs.get(request.model) or self._answers(request.model)
-                outputs.seen(ticket.identity.tenant, tokens)
+                self._answers(request.model).seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
                 self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
                 estimate = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN

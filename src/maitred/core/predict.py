@@ -33,23 +33,23 @@ class Outputs:
     be like those of all.
     """
 
-    __slots__ = ("of_all", "of_tenant")
+    __slots__ = ("_of_all", "_of_tenant")
 
     def __init__(self) -> None:
-        self.of_tenant: dict[str, float] = {}
-        self.of_all = OUTPUT_GUESS
+        self._of_tenant: dict[str, float] = {}
+        self._of_all = OUTPUT_GUESS
 
     def expected(self, tenant: str) -> float:
         """Tokens of the next answer."""
-        return self.of_tenant.get(tenant) or self.of_all
+        return self._of_tenant.get(tenant) or self._of_all
 
     def seen(self, tenant: str, tokens: int) -> None:
         """An answer had so many."""
-        known = self.of_tenant
+        known = self._of_tenant
         before = known.get(tenant)
         if before is None:
             if not known:
-                self.of_all = float(tokens or 1)
+                self._of_all = float(tokens or 1)
             elif len(known) >= PREDICTED_MAX:
                 del known[next(iter(known))]
             known[tenant] = float(tokens or 1)
@@ -57,11 +57,11 @@ class Outputs:
             known[tenant] = before * UP
         elif before > 1:
             known[tenant] = before * DOWN
-        of_all = self.of_all
-        if tokens > of_all:
-            self.of_all = of_all * UP
-        elif of_all > 1:
-            self.of_all = of_all * DOWN
+        _of_all = self._of_all
+        if tokens > _of_all:
+            self._of_all = _of_all * UP
+        elif _of_all > 1:
+            self._of_all = _of_all * DOWN
 
 
 class Pace:

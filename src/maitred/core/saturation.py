@@ -1,10 +1,10 @@
 """When an endpoint is full, and what is learned of how much it can take.
 
-Decode is bounded by places (`cap`) and by KV cache (what is reserved against what there is); prefill by a
-clock: each request given to an endpoint moves on the instant at which it will have read all prompts. With a
-goal for the first token, so much of that may lie ahead as leaves the goal within reach; the rest waits with
-us, where others may still pass and the client can be told the truth. All of it is our own ledger, so metrics
-that are old or missing stop nothing.
+Decode is bounded by places (`cap`) and by KV cache (what is reserved against what there is); prefill by what
+is unread: the prompts of streams that have told nothing yet. With a goal for the first token, only so much of
+that may lie ahead of a prompt as leaves the goal within reach; the rest waits with us, where others may still
+pass and the client can be told the truth. All of it is our own ledger, so metrics that are old or missing
+stop nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PREFILL_WEIGHT, PREFILL_STEP = 0.2, 1.0
 """Weight of the newest reading, and the most by which it may differ, both of the logarithm of the rate."""
 PREFILL_SEEN_TOKENS = 256
 """Shorter prompts tell more of an engine's step than of its rate."""
-AHEAD = 0.25
-"""Part of the goal for the first token that an engine's unread prompts may take."""
+AHEAD, AHEAD_LESS = 0.25, 0.25
+"""Part of the goal for the first token that unread prompts may take, and how much less of it a band lower."""
 LEFT, PART_MIN = 0.02, 0.5
 """Each band leaves this part of an endpoint to those above it, so that they need not wait for an end."""
 MARGIN = 0.9
@@ -54,7 +54,7 @@ def part(ticket: Ticket) -> float:
 
 def ahead_s(rank: int, ttft_s: float) -> float:
     """How much may lie unread before a prompt; the less, the lower its band."""
-    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD * rank)
+    return AHEAD * ttft_s * max(PART_MIN, 1 - AHEAD_LESS * rank)
 
 
 def places_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
@@ -90,7 +90,7 @@ def engine_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: f
 def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
     """Places, KV cache and, where there is a goal for the first token, prompts not yet read.
 
-    Asked of each endpoint for each request, so what the others do is written out.
+    Asked of each endpoint for each request, so `kv_full` is written out here; a test holds them together.
     """
     cap, left = limits.cap or endpoint.cap or CAP_START, 1.0
     if ticket.rank or endpoint.share < 1:
