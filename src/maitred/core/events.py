@@ -15,7 +15,7 @@ from maitred.core.outcome import Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticket, Usage
 
 
-class AtDoor(Struct, frozen=True):
+class AtDoor(Struct, frozen=True, gc=False):
     """A request was over without a ticket: refused, answered by the gateway itself, or its client left.
 
     `api` is None where the path is no API's, `model` "" unless the house serves what was asked for. `tenant`,
@@ -33,21 +33,21 @@ class AtDoor(Struct, frozen=True):
     retry: int = 0
 
 
-class Answered(Struct, frozen=True):
+class Answered(Struct, frozen=True, gc=False):
     """First content of a stream left for the client; of a plain answer nobody can tell when it came."""
 
     at: float
     leg: Leg
 
 
-class AnswerBegan(Struct, frozen=True):
+class AnswerBegan(Struct, frozen=True, gc=False):
     """A stream that began with the model's thinking came to its answer."""
 
     at: float
     leg: Leg
 
 
-class LegFailed(Struct, frozen=True):
+class LegFailed(Struct, frozen=True, gc=False):
     """A leg failed; `again` says whether the ticket was queued once more."""
 
     at: float
@@ -56,7 +56,7 @@ class LegFailed(Struct, frozen=True):
     again: bool
 
 
-class Ended(Struct, frozen=True):
+class Ended(Struct, frozen=True, gc=False):
     """A ticket is over. `usage` is None where nothing was generated or nobody knows."""
 
     at: float
@@ -65,7 +65,7 @@ class Ended(Struct, frozen=True):
     usage: Usage | None
 
 
-class EndpointMoved(Struct, frozen=True):
+class EndpointMoved(Struct, frozen=True, gc=False):
     """An endpoint changed its state; `why` is for people."""
 
     at: float

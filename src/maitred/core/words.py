@@ -48,7 +48,7 @@ class Api(IntEnum):
         return self.name.lower()
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     """What the core needs to know of a request; its content never enters the core.
 
     `model` is the name the client said, `pool` the endpoints that serve it. `sequences` counts the answers
@@ -97,7 +97,7 @@ class Identity(Struct, frozen=True):
     limits: Limits = UNLIMITED
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """Tokens of one answer. `exact` is False where the engine gave no figure and events were counted."""
 
     prompt_tokens: int = 0
@@ -106,7 +106,7 @@ class Usage(Struct, frozen=True):
     exact: bool = True
 
 
-class Failure(Struct, frozen=True):
+class Failure(Struct, frozen=True, gc=False):
     """Why a leg failed: its kind, the engine's status if one came, and the wait the engine asked for.
 
     `final`: a part of the answer has left for the client, so nothing may be repeated. `lost`: a connection
@@ -136,7 +136,7 @@ class EndpointState(IntEnum):
         return self.name.lower()
 
 
-class Facts(Struct, frozen=True):
+class Facts(Struct, frozen=True, gc=False):
     """What an engine says of itself; None is what it does not tell.
 
     `engine` is its kind ("vllm", "sglang", "llamacpp", "trtllm", ""). `kv_tokens`: tokens its KV cache holds.
@@ -155,7 +155,7 @@ class Facts(Struct, frozen=True):
     started_at: float | None = None
 
 
-class Load(Struct, frozen=True):
+class Load(Struct, frozen=True, gc=False):
     """What an engine says of its work: sequences running and waiting; use of its KV cache, 0 to 1."""
 
     running: int = 0
@@ -293,20 +293,20 @@ class Ticket(Struct, eq=False):
     hold: Hold | None = None
 
 
-class Go(Struct, frozen=True):
+class Go(Struct, frozen=True, gc=False):
     """Effect: the ticket is seated; send it to these legs."""
 
     ticket: Ticket
     legs: list[Leg]
 
 
-class Drop(Struct, frozen=True):
+class Drop(Struct, frozen=True, gc=False):
     """Effect: this leg is over for the core; abort what still runs for it."""
 
     leg: Leg
 
 
-class Stop(Struct, frozen=True):
+class Stop(Struct, frozen=True, gc=False):
     """Effect: the core ended the ticket; tell its client."""
 
     ticket: Ticket

@@ -14,6 +14,7 @@ import httptools
 from msgspec import Struct
 
 from maitred.core.outcome import FailureKind
+from maitred.net.repeats import Repeats
 from maitred.net.sweep import NEVER, Sweep
 
 HEAD_BYTES_MAX = 256 * 1024
@@ -27,13 +28,15 @@ JOIN_BYTES_MAX = 16 * 1024
 class AnswerHead(Struct):
     """Status and headers of an answer (names in lower case).
 
-    `length` None: it comes in chunks, or, `until_close`, ends with the connection.
+    `length` None: it comes in chunks, or, `until_close`, ends with the connection. Several answers may share
+    a head, one after the other; `lines` keeps what the reader made of its headers for the next of them.
     """
 
     status: int
     headers: list[tuple[bytes, bytes]]
     length: int | None
     until_close: bool = False
+    lines: bytes | None = None
 
 
 class Reader(Protocol):
@@ -87,8 +90,8 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep",
-        "_length", "_owner", "_parser", "_patience", "_reader", "_sweep", "_told_head", "_transport",
+        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep", "_length",
+        "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep", "_told_head", "_transport",
         "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
     )  # fmt: skip
 
@@ -114,6 +117,7 @@ class ClientConnection(asyncio.Protocol):
         self._told_head = False
         self._complete = False
         self._keep = False
+        self._repeats = Repeats[AnswerHead]()
 
     # -- what a dispatcher calls ------------------------------------------------------------------
 
@@ -183,6 +187,14 @@ class ClientConnection(asyncio.Protocol):
         if reader is None:  # nobody asked: the engine breaks the protocol
             self._transport.abort()
             return
+        if not self._head_bytes and (again := self._repeats.body(data)) is not None:
+            head = cast("AnswerHead", self._repeats.head)
+            head.length = len(again)
+            self.heard_at = self._sweep.now
+            self._free()
+            reader.head(head)
+            reader.read(again, True)
+            return
         trouble = None
         try:
             self._parser.feed_data(data)
@@ -201,7 +213,9 @@ class ClientConnection(asyncio.Protocol):
                 return
             self._told_head = True
             until_close = self._length is None and not self._chunked
-            reader.head(AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close))
+            head = AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close)
+            self._repeats.learn(data, head, self._length if self._complete and self._keep else None)
+            reader.head(head)
         bodies, complete = self._bodies, self._complete
         if complete:
             self._finish()
@@ -256,16 +270,21 @@ class ClientConnection(asyncio.Protocol):
 
     def _finish(self) -> None:
         """The answer is over: the connection is idle, or closes."""
-        self._reader = None
         if not self._keep:
+            self._reader = None
             self._transport.abort()
             return
-        self.reused = True
-        self.deadline = self._sweep.now + self._patience.keep_alive_s
         self._headers = []
         self._length = None
         self._head_bytes = 0
         self._chunked = self._head_over = self._told_head = self._complete = False
+        self._free()
+
+    def _free(self) -> None:
+        """Nobody's answer is under way: it may carry another request."""
+        self._reader = None
+        self.reused = True
+        self.deadline = self._sweep.now + self._patience.keep_alive_s
         self._owner.freed(self)
 
     # -- httptools callbacks ----------------------------------------------------------------------

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 RESET = struct.pack("ii", 1, 0)
 """Value of SO_LINGER that makes a close a reset."""
+LATER: Any = None
+"""Of what is not known before an answer begins."""
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
@@ -45,7 +47,8 @@ def reset(transport: asyncio.Transport) -> None:
 class RequestHead(Struct):
     """The head of a request. `length` None: the body is chunked.
 
-    `fields`: headers by name in lower case, without content-length; several heads may share them.
+    `fields`: headers by name in lower case, without content-length. Requests alike but for their lengths may
+    share a head, which then tells that of the first.
     """
 
     method: str
@@ -90,28 +93,23 @@ class Keeper(Protocol):
     cors: frozenset[str]
 
 
-class HttpExchange:
+class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each request
     """One request with the means to answer it once. `refusal` is set when its head was already refused."""
 
-    __slots__ = (
-        "_by_close", "_chunked", "_keep", "_line", "_site", "_write", "body", "flow", "gone", "head",
-        "on_gone", "refusal", "started", "status",
-    )  # fmt: skip
-
-    def __init__(self, line: Line, site: Keeper, head: RequestHead, body: bytes) -> None:
-        self._line = line
-        self._site = site
-        self._keep = head.keep_alive and head.http11  # 1.0 would have to be told, and gains nothing
-        self._chunked = False
-        self._by_close = False  # nothing but the connection's close tells the client that it has all
-        self.head = head
-        self.body = body
-        self.refusal: Refusal | None = None
-        self.flow: Flow | None = None
-        self.on_gone: Callable[[], object] | None = None
-        self.gone = False
-        self.started = False
-        self.status = 0
+    _line: Line
+    _site: Keeper
+    head: RequestHead
+    body: bytes
+    refusal: Refusal | None = None
+    flow: Flow | None = None
+    on_gone: Callable[[], object] | None = None
+    gone: bool = False
+    started: bool = False
+    status: int = 0
+    _keep: bool = True
+    _chunked: bool = False
+    _by_close: bool = False  # nothing but the connection's close tells the client that it has all
+    _write: Callable[[bytes], object] = LATER
 
     @property
     def client(self) -> str:
@@ -231,9 +229,10 @@ class HttpExchange:
         self.status = status
         self.started = True
         self.body = b""  # of no more use; who still names the exchange need not keep it
-        site = self._site
-        self._keep = self._keep and not site.draining
+        site, head = self._site, self.head
+        # HTTP/1.0 would have to be told, and gains nothing.
+        self._keep = self._keep and head.keep_alive and head.http11 and not site.draining
         if site.cors:
-            headers += cors.lines(site.cors, self.head.fields)
+            headers += cors.lines(site.cors, head.fields)
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
         return line + headers if self._keep else line + headers + b"connection: close\r\n"

@@ -81,7 +81,7 @@ class ServerConnection(asyncio.Protocol):
         self._sweep = sweep
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._repeats = Repeats()
+        self._repeats = Repeats[RequestHead]()
         self._pending: list[HttpExchange] = []  # short, and nearly always empty
         self._current: HttpExchange | None = None
         self._broken: Refusal | None = None
@@ -136,7 +136,7 @@ class ServerConnection(asyncio.Protocol):
         if self._lingering or self._broken is not None:
             return
         fresh = not self._head_bytes and not self._pending
-        if fresh and (request := self._repeats.read(data)) is not None and self._take(*request):
+        if fresh and (body := self._repeats.body(data)) is not None and self._take(body):
             self._advance()
             return
         self._fed = len(data)
@@ -149,7 +149,8 @@ class ServerConnection(asyncio.Protocol):
         if (self._barren if self._head_over else self._head_bytes) > self._limits.head_bytes_max:
             self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
         if fresh and len(self._pending) == 1:
-            self._repeats.learn(data, self._pending[0].head)
+            head = self._pending[0].head
+            self._repeats.learn(data, head, head.length if head.keep_alive and head.http11 else None)
         self._advance()
 
     def eof_received(self) -> None:
@@ -274,8 +275,9 @@ class ServerConnection(asyncio.Protocol):
 
     # -- parsing ----------------------------------------------------------------------------------
 
-    def _take(self, head: RequestHead, body: bytes) -> bool:
+    def _take(self, body: bytes) -> bool:
         """Let in a request whose head was known; False: it needs the parser, to be refused."""
+        head = cast("RequestHead", self._repeats.head)
         if len(body) > self._limits.body_bytes_max:
             return False
         try:

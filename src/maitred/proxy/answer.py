@@ -93,15 +93,22 @@ def is_event_stream(head: AnswerHead) -> bool:
 def answer_lines(head: AnswerHead, ticket: Ticket, now: float, *, streamed: bool) -> bytes:
     """The engine's headers as lines for the client, with our request id and what is left of limits."""
     request = ticket.request
+    if (lines := head.lines) is None or streamed:
+        lines = _passed(head, streamed=streamed)
+        head.lines = None if streamed else lines
+    if ticket.hold is not None and (levels := ticket.hold.levels(now)) is not None:
+        lines += ratelimits.lines(levels, request.api, time.time())
+    return lines + errors.id_lines(request.api, request.id)
+
+
+def _passed(head: AnswerHead, *, streamed: bool) -> bytes:
+    """What of the engine's headers goes on, and what we say of any such answer."""
     hidden = DROPPED_OF_STREAMS if streamed else DROPPED
     lines = STREAM_LINES if streamed else b"" if head.status == 200 else REFUSAL_LINES
     for name, value in head.headers:
         if name == b"connection" and value.lower() not in NAMES_NOTHING:
             hidden = hidden | {named.strip().lower() for named in value.split(b",")}
-    lines += b"".join([b"%b: %b\r\n" % header for header in head.headers if header[0] not in hidden])
-    if ticket.hold is not None and (levels := ticket.hold.levels(now)) is not None:
-        lines += ratelimits.lines(levels, request.api, time.time())
-    return lines + errors.id_lines(request.api, request.id)
+    return lines + b"".join([b"%b: %b\r\n" % header for header in head.headers if header[0] not in hidden])
 
 
 def _retry_after_s(head: AnswerHead) -> float | None:

@@ -11,7 +11,9 @@ after its first event costs the client nothing. From then on each read passes in
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -45,50 +47,38 @@ class _Stage(IntEnum):
 
 
 HOLDING, STREAMING, OVER = _Stage
+LATER: Any = None
+"""Of what is not known before the head has come."""
 COMPLETED, ENGINE_REFUSED = Outcome.COMPLETED, Outcome.ENGINE_REFUSED
 
 
-class Relay:
+class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     """Reader of one upstream answer, flow of one exchange, call of one leg.
 
     `over` resolves to Answered, or raises UpstreamFailed or Refusal.
     """
 
-    __slots__ = (
-        "_begun", "_calm", "_connection", "_exchange", "_head", "_held", "_held_bytes", "_hold",
-        "_hold_timer", "_house", "_judge", "_leg", "_order", "_plain", "_recent", "_stage", "_tell_at",
-        "_thinking", "_undo", "_watching", "over",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        house: House,
-        order: Order,
-        leg: Leg,
-        exchange: Exchange,
-        connection: ClientConnection,
-        hold: Hold,
-    ) -> None:
-        self._house = house
-        self._order = order
-        self._leg = leg
-        self._exchange = exchange
-        self._connection: ClientConnection | None = connection
-        self._hold = hold
-        self._hold_timer: asyncio.TimerHandle | None = None
-        self._stage = HOLDING
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-        self._recent: list[bytes] = []
-        self._tell_at = PROGRESS_TOKENS
-        self._begun = False
-        self._calm = False  # nothing in the answer has to be undone at the moment
-        self._thinking = False
-        self._watching = False  # for content to begin, or for the answer after the thinking
-        self._head: AnswerHead
-        self._judge: Judge
-        self._undo: Undo | None = None
-        self.over: asyncio.Future[Answered] = house.loop.create_future()
+    _house: House
+    _order: Order
+    _leg: Leg
+    _exchange: Exchange
+    _connection: ClientConnection | None
+    _hold: Hold
+    over: asyncio.Future[Answered]
+    _hold_timer: asyncio.TimerHandle | None = None
+    _stage: _Stage = HOLDING
+    _held: list[bytes] = []
+    _held_bytes: int = 0
+    _recent: list[bytes] = []
+    _tell_at: int = PROGRESS_TOKENS
+    _begun: bool = False
+    _calm: bool = False  # nothing in the answer has to be undone at the moment
+    _thinking: bool = False
+    _watching: bool = False  # for content to begin, or for the answer after the thinking
+    _head: AnswerHead = LATER
+    _judge: Judge = LATER
+    _plain: Callable[[bytes], object] = LATER
+    _undo: Undo | None = None
 
     # -- Reader: what the engine does -------------------------------------------------------------
 
