@@ -41,7 +41,7 @@ def told(reads: Sequence[bytes], **limits: Any) -> Told:
 
 def parsed(reads: Sequence[bytes], **limits: Any) -> Told:
     """The same of a server that parses everything."""
-    with patch.object(Repeats, "read", lambda _self, _data: None):
+    with patch.object(Repeats, "body", lambda _self, _data: None):
         return told(reads, **limits)
 
 
@@ -158,11 +158,11 @@ def test_whatever_comes_is_understood_as_the_parser_does(reads: list[bytes]) -> 
 
 
 def test_what_the_parser_saw_end_elsewhere_is_not_learned() -> None:
-    repeats, inner = Repeats(), b"\r\ncontent-length: 1\r\n\r\n"
+    repeats, inner = Repeats[RequestHead](), b"\r\ncontent-length: 1\r\n\r\n"
     early = b"POST /echo HTTP/1.1\nhost: a\ncontent-length: 24\n\n" + inner + b"."
     head = RequestHead("POST", ECHO, {b"host": b"a"}, http11=True, length=len(inner) + 1, keep_alive=True)
-    repeats.learn(early, head)
-    assert repeats.read(early) is None
+    repeats.learn(early, head, head.length)
+    assert repeats.body(early) is None
 
 
 def test_a_known_head_is_checked_again() -> None:

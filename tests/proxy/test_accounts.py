@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from maitred.config.tree import Drain
-from maitred.wire import judge
+from maitred.proxy import relay
 from tests.net.http import get, turns
 from tests.proxy.place import ASKS_USAGE, STREAM, WHOLE, in_virtual_time, serving
 from tests.proxy.upstream import DONE, FINISH, GOOD, JSON, ROLE, USAGE, End, Plan, event, stream, whole, word
@@ -103,10 +103,10 @@ async def test_a_whole_stream_that_ends_in_a_reset_is_whole() -> None:
 async def test_a_bug_in_passing_an_answer_ends_the_request_and_frees_its_place(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_self: object) -> None:
+    def broken(*_: object) -> None:
         raise KeyError("bug")
 
-    monkeypatch.setattr(judge.WholeJudge, "end", broken)
+    monkeypatch.setattr(relay, "Answered", broken)
     large = whole(b'{"x":"' + b"y" * 100_000 + b'"}')
     async with serving((large,)) as place:
         place.bugs = 1

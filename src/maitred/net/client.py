@@ -138,17 +138,17 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, parts: Sequence[bytes | memoryview], reader: Reader) -> None:
         """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
-        if self._transport.is_closing():
+        transport, now = self._transport, self._sweep.now
+        if transport.is_closing():
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader
-        self.sent_at = self._sweep.now
-        self.deadline = self._sweep.now + self._patience.first_byte_s
-        size = sum(map(len, parts))
-        if size <= JOIN_BYTES_MAX:
-            self._transport.write(b"".join(parts))
+        self.sent_at = now
+        self.deadline = now + self._patience.first_byte_s
+        if sum(map(len, parts)) <= JOIN_BYTES_MAX:
+            transport.write(b"".join(parts))
         else:
-            self._transport.writelines(parts)
+            transport.writelines(parts)
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the engine."""

@@ -157,15 +157,16 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         """Answer whole. `headers` are lines without lengths or encodings of the transfer."""
         if self.started or self.gone:
             return
-        length = b"content-length: %d\r\n\r\n" % len(body) if status != 204 else b"\r\n"
-        head = self._head(status, headers) + length
+        size, line = len(body), self._line
+        head = self._head(status, headers)
+        head += b"content-length: %d\r\n\r\n" % size if status != 204 else b"\r\n"
         if self.head.method == "HEAD":
             body = b""
-        if len(body) <= JOIN_BYTES_MAX:
-            self._line.transport.write(head + body)
+        if size <= JOIN_BYTES_MAX:
+            line.transport.write(head + body)
         else:
-            self._line.transport.writelines((head, body))
-        self._line.done(self, keep=self._keep)
+            line.transport.writelines((head, body))
+        line.done(self, keep=self._keep)
 
     def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
         """Begin a streamed answer with its first piece; `length` when it is known, else chunks."""

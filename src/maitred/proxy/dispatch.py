@@ -40,9 +40,8 @@ class Single(Struct, frozen=True):
             exchange.flow = relay
             house.running[leg.number] = relay
             try:
-                connection.send(
-                    (upstream_head(order, connection.authority, leg.attempt), *order.parts), relay
-                )
+                head = upstream_head(order, connection.authority, leg.attempt)
+                connection.send((head, *order.parts), relay)
                 house.sent(leg)
                 return await relay.over
             except UpstreamFailed as failed:
@@ -90,8 +89,8 @@ def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
 
     A repeat says so, in the words that proxies have for it, that what lies behind does not repeat it too.
     """
-    parts, forwarded = order.parts, order.forwarded
+    forwarded = order.forwarded
     if attempt > 1:
         forwarded += b"x-envoy-attempt-count: %d\r\n" % attempt
-    size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+    size = len(order.parts[0]) if len(order.parts) == 1 else sum(map(len, order.parts))
     return HEAD % (order.path.encode(), host, size, order.request.id.encode(), forwarded)

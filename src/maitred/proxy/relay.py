@@ -25,7 +25,7 @@ from maitred.net.client import AnswerHead, ClientConnection
 from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head, in_clients_shape
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
-from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of
+from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of, judge_whole
 from maitred.wire.undo import USAGE, Undo
 
 STOCK_READS = 16
@@ -85,6 +85,8 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     def head(self, head: AnswerHead) -> None:
         """See Reader."""
         self._head = head
+        if head.status == 200 and not self._order.request.stream:
+            return  # judged with its body, which nearly always is there already
         try:
             self._judge_head(head)
         except Exception as bug:  # noqa: BLE001 - see `read`
@@ -105,13 +107,17 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             else WholeJudge(grammar, refused=head.status != 200, until_close=head.until_close)
         )
         if streamed or route.served_as is not None:
-            self._undo = Undo(
-                streamed=streamed,
-                strict=grammar.strict_clients,
-                hides_usage=self._order.hides_usage,
-                served_as=route.served_as,
-                name=route.name,
-            )
+            self._undo = self._what_to_undo(streamed=streamed)
+
+    def _what_to_undo(self, *, streamed: bool) -> Undo:
+        order, route = self._order, self._order.route
+        return Undo(
+            streamed=streamed,
+            strict=grammar_of(order.request.api).strict_clients,
+            hides_usage=order.hides_usage,
+            served_as=route.served_as,
+            name=route.name,
+        )
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
@@ -133,6 +139,11 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         """The beginning or the end of an answer."""
         if complete:
             self._connection = None
+        if self._judge is LATER:
+            if complete and not self._head.until_close and self._stage is HOLDING:
+                self._pass_whole(body)
+                return
+            self._judge_head(self._head)
         if self._stage is HOLDING:
             self._look(body, complete=complete)
         elif self._stage is STREAMING:
@@ -192,24 +203,35 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if failure is not None:
             self._fail(failure)
         elif complete and not judge.streamed:
-            self._respond()
+            self._respond(self._held[0])
+            self._finish(*judge.end())
         elif judge.begun or self._held_bytes > self._hold.bytes_max:
             self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
             self._hold_timer = self._house.loop.call_later(self._hold.time_s, self._commit)
 
-    def _respond(self) -> None:
+    def _pass_whole(self, body: bytes) -> None:
+        """A plain answer in one read, which is nearly every one."""
+        failure, usage = judge_whole(grammar_of(self._order.request.api), body)
+        if failure is not None:
+            self._fail(failure)
+            return
+        if self._order.route.served_as is not None:
+            self._undo = self._what_to_undo(streamed=False)
+        self._respond(body)
+        self._finish(None, usage)
+
+    def _respond(self, body: bytes) -> None:
         """The answer is whole before anything of it has left: it leaves in one piece."""
         self._stage = STREAMING
         self._order.parts.clear()
-        body, head = self._held[0], self._head
+        head = self._head
         if self._undo is not None:
             body = self._undo.feed(body) + self._undo.flush()
         if head.status != 200 and len(body) <= self._hold.bytes_max:
             head, body = in_clients_shape(head, body, self._order.request)
         lines = answer_lines(head, self._leg.ticket, self._house.clock(), streamed=False)
         self._exchange.respond(head.status, lines, body)
-        self._finish(*self._judge.end())
 
     def _commit(self, *, complete: bool = False) -> None:
         """Send the head and what was held; from here on nothing can be repeated."""
