@@ -53,7 +53,7 @@ class Site:
         exchange.refuse(refusal, "req-1", keep=keep)
 
     def left(self, exchange: HttpExchange) -> None:
-        self.gone.append(exchange.path)
+        self.gone.append(exchange.head.path)
 
     def opened(self, connection: ServerConnection) -> None:
         self.connections.append(connection)

@@ -13,7 +13,7 @@ import pytest
 from maitred.core.events import Answered, AtDoor, Ended
 from maitred.core.outcome import Outcome
 from maitred.core.words import Api, Usage
-from maitred.observe.access import BATCH_LINES, NOTES_MAX, AccessLog, RequestFacts, Style
+from maitred.observe.access import BATCH_LINES, NOTES_MAX, AccessLog, NoFacts, NoHead, Style
 from maitred.observe.sink import LINES_MAX, Sink
 from tests.observe.events import queued, seat
 
@@ -60,8 +60,12 @@ def ended() -> Ended:
     return Ended(101.5, ticket, Outcome.COMPLETED, Usage(100, 60, 40))
 
 
-def facts(status: int = 0) -> RequestFacts:
-    made = RequestFacts("10.0.0.7", "POST", "/v1/chat/completions", "client-1")
+def head(path: str, own_id: str) -> NoHead:
+    return NoHead("POST", path, {b"x-request-id": own_id.encode("latin-1")})
+
+
+def facts(status: int = 0) -> NoFacts:
+    made = NoFacts("10.0.0.7", head("/v1/chat/completions", "client-1"))
     made.status = status
     return made
 
@@ -176,7 +180,7 @@ def test_lines_for_people(file: LogFile) -> None:
 def test_harmful_text_of_a_client_is_left_out(file: LogFile, text: str) -> None:
     log = file.log()
     for event in (ended(), AtDoor(1.0, "r1", Outcome.BAD_REQUEST)):
-        log.note("r1", RequestFacts("10.0.0.7", "POST", text, text))
+        log.note("r1", NoFacts("10.0.0.7", head(text, text)))
         log(event)
     log.flush()
     for row in file.rows():

@@ -11,12 +11,15 @@ import re
 from collections.abc import Container
 from math import inf
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from maitred.core.words import Identity
 
 Fields = dict[bytes, bytes]
 
+TRACE = b"traceparent"
+FORWARDED = (TRACE, b"tracestate")
+"""What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
 RETRY = b"x-stainless-retry-count"
 PATIENCE = b"x-stainless-read-timeout"
 TENANT = (b"x-maitred-tenant", b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
@@ -29,6 +32,38 @@ SECONDS_MAX = 7 * 24 * 3600.0
 """Nobody waits longer than a week."""
 
 _is_name = re.compile(rb"[A-Za-z0-9._:@/-]{1,64}").fullmatch
+
+
+class Said(Struct, frozen=True):
+    """What is read of everybody's head.
+
+    `retry`: how often the client says it has tried before. `patience_s`: how long it waits before it gives
+    up. `forwarded`: lines that go on to the engine.
+    """
+
+    retry: int
+    patience_s: float | None
+    forwarded: bytes
+
+
+NOTHING = Said(0, None, b"")
+
+
+def said(fields: Fields) -> Said:
+    """Read it."""
+    if RETRY not in fields and PATIENCE not in fields and TRACE not in fields:
+        return NOTHING
+    return Said(retries(fields), patience_s(fields), forwarded(fields))
+
+
+def forwarded(fields: Fields) -> bytes:
+    """The header lines for the engine; what the client says is for the next one only is not."""
+    if TRACE not in fields:
+        return b""
+    named = fields.get(b"connection", b"").lower()
+    return b"".join(
+        [b"%b: %b\r\n" % (name, fields[name]) for name in FORWARDED if name in fields and name not in named]
+    )
 
 
 def retries(fields: Fields) -> int:

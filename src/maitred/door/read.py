@@ -42,9 +42,6 @@ APIS = {
 
 
 JSON = b"application/json"
-TRACE = b"traceparent"
-FORWARDED = (TRACE, b"tracestate")
-"""What of a client's head goes on to the engine; all else steers, identifies or frames, and stays here."""
 
 
 class Order(Struct):
@@ -76,7 +73,9 @@ def read(
 
     `tenants` are those that the settings name.
     """
-    path, fields = head.path, head.fields
+    path, said = head.path, head.said
+    if said is None:
+        said = head.said = headers.said(head.fields)
     api = APIS[path]
     asked = requests.decode(api, body, rules)
     route = _route(asked.model, models, identity)
@@ -91,6 +90,7 @@ def read(
             length.check_fits(api, asked, output, limits.context, body)
     band, ttft_s = "", None
     if identity.may_set:
+        fields = head.fields
         band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
         identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
@@ -108,16 +108,15 @@ def read(
         asked.prompt_exact,
         output,
         band,
-        headers.patience_s(fields) if headers.PATIENCE in fields else None,
+        said.patience_s,
         ttft_s,
-        headers.retries(fields) if headers.RETRY in fields else 0,
+        said.retry,
     )
     parts: list[bytes | memoryview] = [body]
     if hides_usage or bound or route.served_as is not None:
         edits = edit.Edits(route.served_as, hides_usage, bound, keys)
         parts = edit.apply(body, edits)
-    forwarded = _forwarded(fields) if TRACE in fields else b""
-    return Order(request, identity, route, path, parts, forwarded, hides_usage)
+    return Order(request, identity, route, path, parts, said.forwarded, hides_usage)
 
 
 def _route(name: str, models: Models, identity: Identity) -> Route:
@@ -131,14 +130,6 @@ def _route(name: str, models: Models, identity: Identity) -> Route:
         raise Refusal(Outcome.BAD_REQUEST, requests.MODEL_MISSING, param="model")
     message = "the model does not exist here; GET /v1/models lists those that do"
     raise Refusal(Outcome.MODEL_NOT_FOUND, message, param="model")
-
-
-def _forwarded(fields: dict[bytes, bytes]) -> bytes:
-    lines = b""
-    for name in FORWARDED:
-        if name in fields and name not in fields.get(b"connection", b"").lower():
-            lines += b"%b: %b\r\n" % (name, fields[name])
-    return lines
 
 
 def check_media(fields: dict[bytes, bytes]) -> None:

@@ -48,7 +48,8 @@ class RequestHead(Struct):
     """The head of a request. `length` None: the body is chunked.
 
     `fields`: headers by name in lower case, without content-length. Requests alike but for their lengths may
-    share a head, which then tells that of the first.
+    share a head, which then tells that of the first; `known` is whether the site let such a one in before,
+    and `said` what it made of the fields.
     """
 
     method: str
@@ -57,6 +58,8 @@ class RequestHead(Struct):
     http11: bool
     length: int | None
     keep_alive: bool = False
+    known: bool = False
+    said: Any = None
 
     def expects_body(self, more_than: int) -> bool:
         """Whether a body of more than so many bytes, or of unknown size, may follow."""
@@ -80,7 +83,6 @@ class Line(Protocol):
     """The connection an exchange writes to."""
 
     transport: asyncio.Transport
-    client: str
 
     def done(self, exchange: HttpExchange, *, keep: bool) -> None:
         """The answer is over."""
@@ -94,10 +96,14 @@ class Keeper(Protocol):
 
 
 class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each request
-    """One request with the means to answer it once. `refusal` is set when its head was already refused."""
+    """One request with the means to answer it once; `client` is the address it came from.
+
+    `refusal` is set when its head was already refused.
+    """
 
     _line: Line
     _site: Keeper
+    client: str
     head: RequestHead
     body: bytes
     refusal: Refusal | None = None
@@ -110,27 +116,6 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     _chunked: bool = False
     _by_close: bool = False  # nothing but the connection's close tells the client that it has all
     _write: Callable[[bytes], object] = LATER
-
-    @property
-    def client(self) -> str:
-        """The client's address, "host:port"."""
-        return self._line.client
-
-    @property
-    def method(self) -> str:
-        """For the access log."""
-        return self.head.method
-
-    @property
-    def path(self) -> str:
-        """For the access log: without host and query."""
-        return self.head.path
-
-    @property
-    def client_request_id(self) -> str:
-        """For the access log: the client's own id, which means nothing to us."""
-        own = self.head.fields.get(b"x-request-id")
-        return own.decode("latin-1") if own else ""
 
     def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None, *, keep: bool = True) -> None:
         """Answer with a refusal in the API's shape; not `keep`: and close."""

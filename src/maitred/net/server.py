@@ -137,7 +137,6 @@ class ServerConnection(asyncio.Protocol):
             return
         fresh = not self._head_bytes and not self._pending
         if fresh and (body := self._repeats.body(data)) is not None and self._take(body):
-            self._advance()
             return
         self._fed = len(data)
         self._alone = True
@@ -170,7 +169,7 @@ class ServerConnection(asyncio.Protocol):
             self._site.left(waiting)
         self._pending.clear()
         if self._head is not None and not self._lingering:
-            self._site.left(HttpExchange(self, self._site, self._head, b""))
+            self._site.left(HttpExchange(self, self._site, self.client, self._head, b""))
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol: the client is slow."""
@@ -212,8 +211,10 @@ class ServerConnection(asyncio.Protocol):
         elif self._pending or self._expects or self._broken is not None:
             if not self._advancing:
                 self._advance()
-        elif not self._advancing:
+        elif self._paused or self._head_bytes:
             self._set_deadline()
+        else:
+            self.deadline = self._sweep.now + self._limits.keep_alive_s
 
     def close(self) -> None:
         """Close after what was written has left; an unread body is drained for a moment."""
@@ -261,7 +262,7 @@ class ServerConnection(asyncio.Protocol):
             return
         if self._broken is not None and not self._lingering:
             head = self._head or NO_HEAD
-            exchange = self._current = HttpExchange(self, self._site, head, b"")
+            exchange = self._current = HttpExchange(self, self._site, self.client, head, b"")
             self._site.refuse(exchange, self._broken, keep=False)
         if not self._lingering:
             self._ask_for_body()
@@ -277,14 +278,19 @@ class ServerConnection(asyncio.Protocol):
 
     def _take(self, body: bytes) -> bool:
         """Let in a request whose head was known; False: it needs the parser, to be refused."""
-        head = cast("RequestHead", self._repeats.head)
+        head, site = cast("RequestHead", self._repeats.head), self._site
         if len(body) > self._limits.body_bytes_max:
             return False
         try:
-            self._site.check(head)
+            site.check(head)
         except Refusal:
             return False
-        self._pending.append(HttpExchange(self, self._site, head, body))
+        exchange = HttpExchange(self, site, self.client, head, body)
+        if self._current is not None or self._paused:
+            self._pending.append(exchange)
+        else:
+            self._current, self.deadline = exchange, NEVER
+            site.serve(exchange)
         return True
 
     def _parse(self, data: bytes) -> None:
@@ -367,7 +373,7 @@ class ServerConnection(asyncio.Protocol):
         body = bodies[0] if len(bodies) == 1 else bytes(self._chunked_body) or b"".join(bodies)
         if self._pending:
             self._check_backlog(len(body))
-        exchange = HttpExchange(self, self._site, head, body)
+        exchange = HttpExchange(self, self._site, self.client, head, body)
         exchange.refusal = self._refusal
         self._pending.append(exchange)
         self._alone = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, Protocol
@@ -28,48 +28,61 @@ API_LABELS = [api.label for api in Api]
 Style = Literal["human", "json"]
 """How logs are written: for people, or one JSON object a line."""
 
-KNOWN = frozenset(("", "/v1/chat/completions", "/v1/completions", "/v1/embeddings"))
-"""What nearly every request says; spares looking at it again."""
-
 _harmless = re.compile(r"[!#-\[\]-~]*").fullmatch  # visible ASCII without quote and backslash
 _encode = msgspec.json.Encoder().encode
 
 
+class Head(Protocol):
+    """A request's head as the client sent it: the path without its query, fields by lower-case names.
+
+    The client's own id of the request is logged when it is short and harmless, and never used.
+    """
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def fields(self) -> Mapping[bytes, bytes]: ...
+
+
 class Facts(Protocol):
-    """What only the shell knows of a request, read when its line is written."""
+    """What only the shell knows of a request, read when its line is written.
+
+    `client`: the address it came from. `status`: what was really sent; 0 when nothing was, and the outcome's
+    own is logged.
+    """
 
     @property
-    def client(self) -> str:
-        """Address the request came from."""
+    def client(self) -> str: ...
 
     @property
-    def method(self) -> str:
-        """As the client sent it."""
+    def head(self) -> Head: ...
 
     @property
-    def path(self) -> str:
-        """As the client sent it, without the query."""
-
-    @property
-    def client_request_id(self) -> str:
-        """The client's own id of the request; logged when it is short and harmless, never used."""
-
-    @property
-    def status(self) -> int:
-        """The status that was really sent; 0 when none was, and the outcome's own is logged."""
+    def status(self) -> int: ...
 
 
-class RequestFacts(Struct):
-    """Facts as plain values; without any, nothing is known."""
+class NoHead(Struct, frozen=True):
+    """Of a request of which nothing is known."""
 
-    client: str = ""
     method: str = ""
     path: str = ""
-    client_request_id: str = ""
+    fields: dict[bytes, bytes] = {}
+
+
+class NoFacts(Struct):
+    """Nothing is known."""
+
+    client: str = ""
+    head: Head = NoHead()
     status: int = 0
 
 
-NOTHING_KNOWN: Facts = RequestFacts()
+NOTHING_KNOWN: Facts = NoFacts()
+OWN_ID = b"x-request-id"
 
 
 class Line(Struct, omit_defaults=True):
@@ -115,7 +128,7 @@ class AccessLog:
         self._sink = sink
         self._wall = wall
         self._form = _json if style == "json" else _human
-        self._noted: list[tuple[int, AtDoor | Ended, Leg | None, Facts]] = []
+        self._noted: list[tuple[float, AtDoor | Ended, Leg | None, Facts]] = []
         self._notes: dict[str, Facts] = {}
 
     @property
@@ -137,16 +150,15 @@ class AccessLog:
 
     def _at_door(self, event: AtDoor) -> None:
         facts = self._notes.pop(event.request_id, NOTHING_KNOWN)
-        self._note(event, None, facts)
+        self._noted.append((self._wall(), event, None, facts))
+        if len(self._noted) >= BATCH_LINES:
+            self._make_lines()
 
     def _ended(self, event: Ended) -> None:
-        ticket = event.ticket
+        ticket, noted = event.ticket, self._noted
         facts = self._notes.pop(ticket.request.id, NOTHING_KNOWN)
-        self._note(event, ticket.legs[-1] if ticket.legs else None, facts)
-
-    def _note(self, event: AtDoor | Ended, leg: Leg | None, facts: Facts) -> None:
-        self._noted.append((int(self._wall() * 1000), event, leg, facts))
-        if len(self._noted) >= BATCH_LINES:
+        noted.append((self._wall(), event, ticket.legs[-1] if ticket.legs else None, facts))
+        if len(noted) >= BATCH_LINES:
             self._make_lines()
 
     def flush(self) -> None:
@@ -155,23 +167,28 @@ class AccessLog:
         self._sink.flush()
 
     def _make_lines(self) -> None:
-        put, form = self._sink.put, self._form
-        for ts, event, leg, facts in self._noted:
-            put(form(_line(ts, event, leg, facts) if isinstance(event, Ended) else _short(ts, event, facts)))
+        form = self._form
+        self._sink.put_all(
+            [
+                form(_line(at, event, leg, facts) if isinstance(event, Ended) else _short(at, event, facts))
+                for at, event, leg, facts in self._noted
+            ]
+        )
         self._noted.clear()
 
 
-def _short(ts: int, event: AtDoor, facts: Facts) -> Line:
+def _short(at: float, event: AtDoor, facts: Facts) -> Line:
     """The line of a request that never had a ticket."""
+    head = facts.head
     return Line(
-        ts=ts,
+        ts=int(at * 1000),
         id=event.request_id,
         outcome=event.outcome.label,
         status=facts.status or event.outcome.status,
         client=facts.client,
-        method=facts.method[:16],
-        path=_checked(facts.path),
-        client_request_id=_checked(facts.client_request_id),
+        method=head.method[:16],
+        path=_checked(head.path),
+        client_request_id=_own_id(head.fields[OWN_ID]) if OWN_ID in head.fields else "",
         tenant=event.tenant,
         key=event.key,
         band=event.band,
@@ -180,19 +197,20 @@ def _short(ts: int, event: AtDoor, facts: Facts) -> Line:
     )
 
 
-def _line(ts: int, event: Ended, leg: Leg | None, facts: Facts) -> Line:
+def _line(at: float, event: Ended, leg: Leg | None, facts: Facts) -> Line:
     """The line of a ticket; `leg` is its last one."""
+    head = facts.head
     ticket, usage, outcome = event.ticket, event.usage, event.outcome
     request, identity, arrival = ticket.request, ticket.identity, ticket.arrival
     return Line(  # by position: 23 keywords would double the price of a line
-        ts,
+        int(at * 1000),
         request.id,
         outcome.label,
         facts.status or outcome.status,
         facts.client,
-        facts.method[:16],
-        _checked(facts.path),
-        _checked(facts.client_request_id),
+        head.method[:16],
+        _checked(head.path),
+        _own_id(head.fields[OWN_ID]) if OWN_ID in head.fields else "",
         identity.tenant,
         identity.key,
         ticket.band,
@@ -212,9 +230,14 @@ def _line(ts: int, event: Ended, leg: Leg | None, facts: Facts) -> Line:
     )
 
 
+@lru_cache(maxsize=256)
 def _checked(text: str) -> str:
     """Text of a client if it is short and harmless, else nothing of it."""
-    return text if text in KNOWN or (len(text) <= TEXT_MAX and _harmless(text)) else ""
+    return text if len(text) <= TEXT_MAX and _harmless(text) else ""
+
+
+def _own_id(said: bytes) -> str:
+    return said.decode() if len(said) <= TEXT_MAX and said.isascii() and _harmless(said.decode()) else ""
 
 
 def _json(line: Line) -> bytes:

@@ -222,36 +222,37 @@ class Metrics:
             self._model(event.leg.ticket.request.model).retries += 1
 
     def _ended(self, event: Ended) -> None:
-        ticket, usage = event.ticket, event.usage
-        request = ticket.request
+        ticket, usage, outcome = event.ticket, event.usage, event.outcome
+        request, band, arrival = ticket.request, ticket.band, ticket.arrival
         series = self.models.get(request.model) or self._model(request.model)
-        index = event.outcome.index
+        index = outcome.index
         series.requests[request.api][index] += 1
         if request.retry:
             series.client_retries += 1
-        ends = self.bands.get(ticket.band) or self.bands[OTHER]
+        ends = self.bands.get(band) or self.bands[OTHER]
         ends[index] += 1
         tenant = self.tenants.get(ticket.identity.tenant) or self.tenants[OTHER]
         tenant.requests[index] += 1
         if not ticket.legs:  # it left the queue without a seat
             return
         leg, tpot_s = ticket.legs[-1], None
-        queue = series.queue.get(ticket.band) or self._queue(series, ticket.band)
-        queue.observe(leg.seated_at - ticket.arrival)
+        queue = series.queue.get(band) or self._queue(series, band)
+        queue.observe(leg.seated_at - arrival)
         if usage is not None:
-            tenant.prompt_tokens += usage.prompt_tokens
-            tenant.cached_tokens += usage.cached_tokens
-            tenant.output_tokens += usage.output_tokens
-            series.prompt_tokens += usage.prompt_tokens
-            series.cached_tokens += usage.cached_tokens
-            series.output_tokens += usage.output_tokens
-            if leg.answered_at and request.stream and request.sequences == 1 and usage.output_tokens > 1:
-                tpot_s = (event.at - leg.answered_at) / (usage.output_tokens - 1)
+            prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
+            tenant.prompt_tokens += prompt
+            series.prompt_tokens += prompt
+            if cached:
+                tenant.cached_tokens += cached
+                series.cached_tokens += cached
+            tenant.output_tokens += output
+            series.output_tokens += output
+            if request.stream and leg.answered_at and request.sequences == 1 and output > 1:
+                tpot_s = (event.at - leg.answered_at) / (output - 1)
                 series.tpot.observe(tpot_s)
-        if event.outcome is COMPLETED:
-            series.whole.observe(event.at - ticket.arrival)
-            slo = self.slos.get(request.model)
-            if slo is not None:
+        if outcome is COMPLETED:
+            series.whole.observe(event.at - arrival)
+            if self.slos and (slo := self.slos.get(request.model)) is not None:
                 series.slo_met += _kept(slo, event, leg.answered_at, tpot_s)
 
     def _endpoint_moved(self, event: EndpointMoved) -> None:

@@ -11,6 +11,7 @@ import select
 import stat
 import time
 from collections import deque
+from collections.abc import Sequence
 from select import PIPE_BUF
 from threading import Lock
 
@@ -43,6 +44,14 @@ class Sink:
         else:  # a traceback
             starts = range(0, len(line), PIPE_BUF)
             self._lines.extend([line[start : start + PIPE_BUF] for start in starts])
+
+    def put_all(self, lines: Sequence[bytes]) -> None:
+        """Keep many."""
+        if lines and len(self._lines) + len(lines) <= LINES_MAX and max(map(len, lines)) <= PIPE_BUF:
+            self._lines.extend(lines)
+        else:
+            for line in lines:
+                self.put(line)
 
     def write(self, text: str) -> None:
         """Keep a line of text."""

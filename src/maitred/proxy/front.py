@@ -59,6 +59,9 @@ class Front:
 
     def check(self, head: RequestHead) -> None:
         """See Site."""
+        if head.known:  # who asks may have changed, and nothing else
+            self.service.identify(head.fields)
+            return
         method, fields = head.method, head.fields
         methods = METHODS.get(head.path)
         if methods is None and head.path.startswith(MODELS + "/"):
@@ -72,8 +75,10 @@ class Front:
         if method == "OPTIONS" or head.path in HEALTH:
             return
         self.service.identify(fields)
-        if methods is WRITE and (fields.get(b"content-type") != JSON or b"content-encoding" in fields):
-            check_media(fields)
+        if methods is WRITE:
+            if fields.get(b"content-type") != JSON or b"content-encoding" in fields:
+                check_media(fields)
+            head.known = True
 
     def serve(self, exchange: HttpExchange) -> None:
         """See Site."""
