@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maitred.core import saturation
@@ -68,9 +68,10 @@ def leg(place: Endpoint, one: Ticket, now: float = NOW) -> Leg:
 
 @given(
     st.integers(0, 9), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, NOW + 1]),
-    st.integers(0, 900), st.sampled_from([None, 0, 1000]), st.integers(0, 3), st.integers(0, 200),
+    st.integers(900, 960), st.sampled_from([None, 0, 1000]), st.integers(0, 3), st.integers(20, 50),
     st.sampled_from([0, 4, 8]),
 )  # fmt: skip
+@example(running=1, share=1.0, rests_until=0.0, reserved=950, kv=1000, rank=2, need=20, cap=0)
 def test_without_a_goal_auto_is_kv_tokens_to_the_letter(  # it is written out, to be quick
     running: int,
     share: float,
