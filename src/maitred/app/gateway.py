@@ -53,9 +53,7 @@ SHUTTING_DOWN = "the gateway is shutting down"
 LOOK_S = 0.05
 LAST_WORDS_S = 1.0
 """How long those who were cut may take to be told so."""
-LAG_S, LAG_WEIGHT = 0.02, 0.02
-"""A loop this late on average, over the last fifty beats or so, is a bottleneck."""
-OURS = ("loop_lag", "query_of_death")
+OURS = ("query_of_death",)
 """Kinds of finding that are made and settled here."""
 
 
@@ -126,7 +124,6 @@ class GatewayApp:
         )
         self.watch = Watch(core, self.findings, clock)
         self.hub.subscribe(self.watch.hears)
-        self._lag_s, self._lagging = 0.0, False
         self._quarantined = 0
         self._network = network
         self._clock = clock
@@ -261,19 +258,10 @@ class GatewayApp:
 
     def _late(self, late_s: float) -> None:
         self.metrics.loop_lag(late_s)
-        self._lag_s += LAG_WEIGHT * (late_s - self._lag_s)
+        self.watch.late(late_s)
 
     def _wrong(self) -> Iterator[tuple[str, str, str, str]]:
-        """What is wrong with the gateway itself, and with what it is asked."""
-        self._lagging = self._lag_s > (LAG_S / 2 if self._lagging else LAG_S)
-        if self._lagging:
-            what = "its loop is late all the time, and so is every stream: it is the bottleneck"
-            yield (
-                "loop_lag",
-                "gateway",
-                what,
-                "run another one beside it; maitred_loop_lag_seconds has the figure",
-            )
+        """What is wrong with what the gateway is asked."""
         held = list(self.house.gateway.quarantine.held(self._clock()))
         self._quarantined = len(held)
         for mark, suspect in held:
