@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
+import pytest
+from msgspec import structs
+
+from maitred.config.flow import Budget, Price, Tenant
 from maitred.control.watch import LOOKS, PERIOD_S
 from maitred.net.virtual import VirtualLoop
 from tests.proxy.place import Place, in_virtual_time, serving
@@ -35,3 +40,22 @@ async def test_a_gateway_whose_loop_is_held_all_the_time_says_that_it_is_the_bot
         assert place.app.metrics.loop_lag_max_s > 0.01
         await live(MINUTE_S, 0.0)
         assert "loop_lag" not in found(place)
+
+
+@in_virtual_time()
+async def test_what_a_tenants_budget_in_money_leaves_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "maitred")
+    async with serving() as place:
+        config = place.app.config
+        tenants = {"t": Tenant(budget=Budget(usd_per_day=5))}
+        (free,) = config.models
+        priced = structs.replace(free, name="priced", price=Price(output=1))
+        for models in ((priced,), (free, priced)):
+            assert not caplog.messages
+            place.app.apply(structs.replace(config, models=models, tenants=tenants))
+        assert [message.partition(";")[0] for message in caplog.messages] == [
+            f"a tenant's budget in money counts as free what has no price: {free.name}"
+        ]
+        caplog.clear()
+        place.app.apply(config)
+        assert not caplog.messages

@@ -18,6 +18,7 @@ from maitred.app.identity import Identities
 from maitred.app.journal import JournalFile
 from maitred.app.kept import kept
 from maitred.config.changes import restart_needed
+from maitred.config.prices import bounds_money, unpriced
 from maitred.config.tree import Config
 from maitred.control.accounts import Accountant
 from maitred.control.beat import beat
@@ -96,7 +97,7 @@ class GatewayApp:
         self.hub.subscribe({LegFailed: self._leg_failed})
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
-        self._label(core.settings)
+        self._adopt(config, core.settings)
         self.house = House(core, clock, self.hub)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
@@ -166,7 +167,7 @@ class GatewayApp:
         self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
         self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
-        self._label(settings)
+        self._adopt(config, settings)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
         self.config = config
         return needs_restart
@@ -253,8 +254,12 @@ class GatewayApp:
             return Gateway(settings, abilities, Random(seed), self.hub)
         return RecordingGateway(settings, abilities, seed, self.hub, self.journal.write)
 
-    def _label(self, settings: Settings) -> None:
+    def _adopt(self, config: Config, settings: Settings) -> None:
         self.metrics.label(settings.tenants, (band.name for band in settings.bands))
+        tenants = (settings.tenant, *settings.tenants.values())
+        left_out = unpriced(config.models)
+        if left_out and any(bounds_money(tenant.limits) for tenant in tenants):
+            log.warning("a tenant's budget in money %s", left_out)
 
     def _late(self, late_s: float) -> None:
         self.metrics.loop_lag(late_s)
