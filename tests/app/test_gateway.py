@@ -8,9 +8,11 @@ import logging
 import pytest
 from msgspec import structs
 
-from maitred.config.flow import Budget, Price, Tenant
+from maitred.config.flow import Budget as BudgetSettings
+from maitred.config.flow import Price, Tenant
 from maitred.control.watch import LOOKS, PERIOD_S
 from maitred.net.virtual import VirtualLoop
+from maitred.observe.budgets import Budget
 from tests.proxy.place import Place, in_virtual_time, serving
 
 MINUTE_S = (LOOKS + 1) * PERIOD_S
@@ -47,7 +49,7 @@ async def test_what_a_tenants_budget_in_money_leaves_out_is_told(caplog: pytest.
     caplog.set_level(logging.WARNING, "maitred")
     async with serving() as place:
         config = place.app.config
-        tenants = {"t": Tenant(budget=Budget(usd_per_day=5))}
+        tenants = {"t": Tenant(budget=BudgetSettings(usd_per_day=5))}
         (free,) = config.models
         priced = structs.replace(free, name="priced", price=Price(output=1))
         for models in ((priced,), (free, priced)):
@@ -59,3 +61,13 @@ async def test_what_a_tenants_budget_in_money_leaves_out_is_told(caplog: pytest.
         caplog.clear()
         place.app.apply(config)
         assert not caplog.messages
+
+
+@in_virtual_time()
+async def test_what_requests_spend_of_a_budget_is_in_the_metrics() -> None:
+    async with serving(tenants={"anonymous": Tenant(budget=BudgetSettings(tokens_per_day=1000))}) as place:
+        assert (await place.ask()).status == 200
+        metrics = place.app.metrics
+        used = metrics.tenants["anonymous"].prompt_tokens + metrics.tenants["anonymous"].output_tokens
+        assert list(metrics.budgets()) == [Budget("tenant", "anonymous", "tokens_per_day", 1000.0, used)]
+        assert used > 0

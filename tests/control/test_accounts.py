@@ -110,7 +110,7 @@ class Gate:
 
     @property
     def spent(self) -> Spent:
-        return self.limiter.spent[NAME]
+        return self.limiter.spent(NAME)
 
 
 def test_the_calendar() -> None:

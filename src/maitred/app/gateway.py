@@ -39,6 +39,7 @@ from maitred.net.seams import Listener, Network
 from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
 from maitred.observe.access import AccessLog
+from maitred.observe.budgets import budgets
 from maitred.observe.findings import Findings
 from maitred.observe.logs import MoveLog
 from maitred.observe.metrics import Metrics, Slo
@@ -89,6 +90,7 @@ class GatewayApp:
             self._readings(),
             self.findings.counts,
             clock,
+            lambda: budgets(self.house.gateway),
         )
         self.hub = Hub()
         for subscriber in (self.metrics, MoveLog(), access):
