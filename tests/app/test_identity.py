@@ -17,10 +17,11 @@ from msgspec import structs
 from maitred.app import keys
 from maitred.app.desk import Desk
 from maitred.config.auth import Auth, JwksFile, Jwt, Store
-from maitred.config.flow import Tenant
+from maitred.config.flow import Price, Tenant
 from maitred.config.raw import ConfigError
 from maitred.config.secret import EnvSecret
 from maitred.config.tree import Config, Http
+from maitred.core.limits import Limits
 from maitred.core.words import Identity
 from maitred.observe.exposition import render
 from maitred.store.rows import KeyRow
@@ -98,6 +99,23 @@ async def test_a_key_goes_no_further_than_the_door(tmp_path: Path, caplog: pytes
 
 def _known(place: Place) -> Any:
     return place.app.identities.keys._by_digest
+
+
+@on_sockets
+async def test_a_keys_budget_in_money_that_counts_nothing_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "a key's budget in money counts nothing while no model has a price; write price: "
+    async with guarded(tmp_path) as place:
+        store, config = place.app.identities.store, place.app.config
+        assert store is not None
+        await store.add_key(KeyRow("k", b"k" * 32, "t", 1, limits=Limits(money_per_day=5)))
+        await place.until(lambda: bool(_known(place)))
+        assert [message.startswith(said) for message in caplog.messages] == [True]
+        models = tuple(structs.replace(model, price=Price(output=1)) for model in config.models)
+        for each in (models, config.models):
+            place.app.apply(structs.replace(config, models=each))
+        assert [message.startswith(said) for message in caplog.messages] == [True, True]
 
 
 @on_sockets

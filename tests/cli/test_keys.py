@@ -115,6 +115,39 @@ def test_what_is_wrong_is_one_line_and_adds_nothing(words: list[str], wrong: str
     assert not Path("maitred.db").exists()
 
 
+MODELS = """version: 1
+models:
+- {name: a, endpoints: [http://h], aliases: [x], price: {output: 1}}
+- {name: b, endpoints: [http://h]}
+- {name: c, endpoints: [http://h]}
+"""
+
+
+@pytest.mark.parametrize("limit", ["money_per_day", "money_per_month"])
+@pytest.mark.parametrize(
+    ("models", "code", "said"),
+    [
+        ([], 0, "a budget in money counts as free what has no price: b, c; write price: "),
+        (["x", "b"], 0, "a budget in money counts as free what has no price: b; write price: "),
+        (["b", "c"], 1, "Error: a budget in money counts nothing while no model has a price; write price: "),
+        (["adapter"], 0, "what has no price: b, c"),
+        (["a"], 0, ""),
+    ],
+)
+def test_a_budget_in_money_needs_prices(limit: str, models: list[str], code: int, said: str) -> None:
+    Path("maitred.yaml").write_text(MODELS)
+    named = [word for model in models for word in ("--model", model)]
+    result = run("keys", "add", "--tenant", "t", *named, "--limit", f"{limit}=1M")
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert bool(result.stderr) is bool(said)
+    assert bool(result.stdout) is not bool(code)
+
+
+def test_without_prices_other_limits_need_none() -> None:
+    assert said("keys", "add", "--tenant", "t", "--limit", "tokens_per_day=5").startswith("mk_")
+
+
 def test_the_file_says_where_keys_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MAITRED_AUTH_KEYS")
     monkeypatch.delenv("MAITRED_AUTH_PEPPER")

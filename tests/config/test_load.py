@@ -165,6 +165,24 @@ write a whole number with no unit, k or M, such as 256
         5 tenants.a.budget.usd_per_day: 0.00 is too small; write more than zero
         5 tenants.a.budget.usd_per_month: 0 is too small; write more than zero
         5 tenants.a.budget.tokens_per_day: 0 is too small; write more than zero""",
+    MINIMAL
+    + "store: {url: 'sqlite:///maitred.db'}\n"
+    + "tenants: {a: {budget: {usd_per_day: 1, tokens_per_day: 9}}, b: {budget: {usd_per_month: 2}}}\n"
+    + "default_tenant: {budget: {usd_per_day: 3}}": """
+        4 tenants.a.budget.usd_per_day: counts nothing while no model has a price; \
+write price: {prompt: 0.15, output: 0.6} for each in models
+        4 tenants.b.budget.usd_per_month: counts nothing while no model has a price; \
+write price: {prompt: 0.15, output: 0.6} for each in models
+        5 default_tenant.budget.usd_per_day: counts nothing while no model has a price; \
+write price: {prompt: 0.15, output: 0.6} for each in models""",
+    """version: 1
+store: {url: 'sqlite:///maitred.db'}
+models:
+- {name: a, endpoints: [http://h], price: {output: 1}, budget: {usd_per_day: 1}}
+- {name: b, endpoints: [http://h], price: {output: 0}, budget: {usd_per_day: 1, tokens_per_day: 1}}
+tenants: {a: {budget: {usd_per_day: 1}}}""": """
+        5 models[1].budget.usd_per_day: counts nothing while the model has no price; \
+write price: {prompt: 0.15, output: 0.6} beside it""",
     MINIMAL + "tenants: {a.b: {bands: [chat]}}\ndefault_tenant: {bands: [default, dflt]}": """
         3 tenants.a.b.bands[0]: no band is named 'chat'; there are default
         4 default_tenant.bands[1]: no band is named 'dflt'; there are default""",

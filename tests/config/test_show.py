@@ -99,14 +99,19 @@ def loadable(config: Config) -> Config:
     models = []
     for index, model in enumerate(config.models):
         aliases = tuple(f"{alias}{index}.{place}" for place, alias in enumerate(model.aliases))
-        models.append(structs.replace(model, name=f"{model.name}{index}", aliases=aliases))
+        price = structs.replace(model.price, output=model.price.output or 1)  # budgets in money need one
+        models.append(structs.replace(model, name=f"{model.name}{index}", aliases=aliases, price=price))
     bands = tuple(
         structs.replace(band, name=f"{band.name}{index}", share_min=band.share_min // 0.04 / 100)
         for index, band in enumerate(config.bands)
     )
     names = tuple(band.name for band in bands)
-    tenants = {name: structs.replace(tenant, bands=names) for name, tenant in config.tenants.items()}
-    default_tenant = structs.replace(config.default_tenant, bands=names[:1])
+    money = {} if models else {"usd_per_day": None, "usd_per_month": None}
+    tenants = {
+        name: structs.replace(tenant, bands=names, budget=structs.replace(tenant.budget, **money))
+        for name, tenant in {**config.tenants, "": config.default_tenant}.items()
+    }
+    default_tenant = structs.replace(tenants.pop(""), bands=names[:1])
     config = structs.replace(config, bands=bands, tenants=tenants, default_tenant=default_tenant)
     if models:
         return structs.replace(config, models=tuple(models), endpoints=())

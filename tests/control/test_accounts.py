@@ -30,6 +30,7 @@ class Memory:
     def __init__(self) -> None:
         self.rows: dict[str, Account] = {}
         self.away = False
+        self.asked_to_prune: list[str] = []
 
     async def prepare(self) -> None:
         await self._ask()
@@ -52,6 +53,13 @@ class Memory:
                 new.month_money + month * old.month_money,
             )
         return [self.rows[new.holder] for new in charges]
+
+    async def prune(self, before: str) -> bool:
+        self.asked_to_prune.append(before)
+        old = [name for name, row in self.rows.items() if row.month < before]
+        for name in old[:1]:
+            del self.rows[name]
+        return bool(old)
 
     async def _ask(self) -> None:
         await asyncio.sleep(0)
@@ -102,7 +110,7 @@ class Gate:
 
     @property
     def spent(self) -> Spent:
-        return self.limiter.spent[NAME]
+        return self.limiter.spent(NAME)
 
 
 def test_the_calendar() -> None:
@@ -211,6 +219,22 @@ def test_a_day_and_a_month_end() -> None:
     assert book.rows[NAME] == Account(NAME, "2026-12-01", "2026-12", 100, 100, 100, 100)
 
 
+def test_accounts_of_months_long_over_are_deleted_a_part_each_period() -> None:
+    book = Memory()
+    for number, month in enumerate(("2026-08", "2026-09", "2026-10", "2026-11")):
+        book.rows[f"key {number}"] = Account(f"key {number}", f"{month}-28", month, 5, 5)
+    gate = Gate(book)
+    for left in (3, 2, 2, 2):
+        gate.work()
+        assert len(book.rows) == left
+    assert book.asked_to_prune == ["2026-10"] * 3  # and not again in this month
+    gate.now = DAY_S * 2
+    for _ in range(3):
+        gate.work()
+    assert list(book.rows) == ["key 3"]
+    assert book.asked_to_prune[3:] == ["2026-11"] * 2
+
+
 def test_a_clock_put_back_repeats_no_day() -> None:
     book = Memory()
     gate = Gate(book)
@@ -252,6 +276,7 @@ def test_it_works_each_period() -> None:
     async def main() -> None:
         book = Memory()
         gate = Gate(book)
+        await gate.accountant.start()
         loop = asyncio.create_task(gate.accountant.run())
         await asyncio.sleep(0.5)
         gate.spend(100)

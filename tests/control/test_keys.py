@@ -204,3 +204,14 @@ def test_a_minted_key_tells_its_id_and_no_two_are_alike() -> None:
 def test_a_digest_needs_the_pepper() -> None:
     assert digest(PEPPER, b"key") != digest(b"another pepper", b"key")
     assert len(digest(PEPPER, b"key")) == 32
+
+
+def test_it_is_known_whether_a_key_in_force_has_a_budget_in_money() -> None:
+    for limits in (Limits(money_per_day=5), Limits(money_per_month=5)):
+        dear = structs.replace(ROW, limits=limits)
+        desk = Desk(OTHER, structs.replace(dear, revoked_ms=7))
+        desk.refresh()
+        assert not desk.table.budgeted
+        desk.source.rows = [dear, OTHER]
+        desk.refresh()
+        assert desk.table.budgeted

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from maitred.control.watch import ANSWERS_MIN, KINDS, LOOKS, PERIOD_S, STALE_S, Watch
+from maitred.control.watch import ANSWERS_MIN, KINDS, LAG_S, LOOKS, PERIOD_S, STALE_S, Watch
 from maitred.core.events import Answered
 from maitred.core.gateway import Gateway
 from maitred.core.words import (
@@ -219,3 +219,38 @@ def test_an_engine_that_left_is_forgotten() -> None:
     assert scene.minute(Load(CAP, 5))
     scene.gateway.update(Endpoints({"q": ("http://a:1",)}), scene.now)
     assert scene.look().keys() == {"engine_queues q/a:1"}
+
+
+# -- the gateway itself -------------------------------------------------------------------------------
+
+
+def late(scene: Scene, *late_s: float, looks: int = 1) -> set[str]:
+    """What is found once every beat between looks was so late."""
+    for _ in range(looks):
+        for each_s in late_s:
+            scene.watch.late(each_s)
+        found = scene.look()
+    return set(found)
+
+
+def test_a_loop_that_is_late_throughout_a_minute_is_found_with_what_to_do() -> None:
+    scene = Scene()
+    assert late(scene, 0.0, 2.5 * LAG_S, looks=LOOKS - 1) == set()
+    scene.watch.late(2.0 * LAG_S)
+    what, do = scene.look()["loop_lag gateway"]
+    assert "bottleneck" in what
+    assert "run another" in do
+
+
+def test_a_loop_that_was_held_once_or_is_never_very_late_is_no_bottleneck() -> None:
+    scene = Scene()
+    for lates in ((60.0,), *[(LAG_S, 0.5 * LAG_S)] * (LOOKS - 1)):
+        assert late(scene, *lates) == set()
+    assert late(scene, looks=LOOKS) == set()  # a loop that tells no beat at all tells nothing
+
+
+def test_it_is_settled_once_the_loop_was_in_time_for_more_than_half_of_a_minute() -> None:
+    scene = Scene()
+    assert late(scene, 0.5, looks=LOOKS) == {"loop_lag gateway"}
+    assert late(scene, 0.0, looks=LOOKS // 2) == {"loop_lag gateway"}
+    assert late(scene, 0.0) == set()

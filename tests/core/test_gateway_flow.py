@@ -598,3 +598,14 @@ def test_a_rest_is_bounded_and_only_for_who_asks(
     leg = hall.seat()
     hall.fail(leg, kind, retry_after_s=asked_s)
     assert max(0.0, leg.endpoint.rests_until - hall.now) == rests_s
+
+
+def test_of_two_rests_the_later_end_holds() -> None:
+    hall = Hall()
+    hall.open(p="a")
+    legs = [hall.seat() for _ in range(3)]
+    ends = []
+    for leg, asked_s in zip(legs, (30.0, 2.0, 40.0), strict=True):
+        hall.fail(leg, FailureKind.STATUS_429, retry_after_s=asked_s)
+        ends.append(leg.endpoint.rests_until - hall.now)
+    assert ends == [30.0, 30.0, 40.0]

@@ -135,7 +135,7 @@ def test_tenants_that_the_settings_name_are_no_guests() -> None:
     for pool, tenant in (("p", "t"), ("q", "free"), ("r", "somebody")):
         hall.open(p="a", q="b", r="c")
         hall.accept(pool, tenant=tenant)
-    assert hall.gateway.limiter.spent.keys() == {
+    assert hall.gateway.limiter._holders.keys() == {
         "tenant t",
         "model p",
         "model q",

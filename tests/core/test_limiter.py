@@ -69,7 +69,7 @@ def left(book: Limiter, now: float = 0.0) -> list[int | None]:
 def test_nobody_limited_holds_nothing() -> None:
     book = Limiter()
     assert book.take([(NAME, UNLIMITED), ("model m", UNLIMITED)], 10, 10, FREE, 0.0) is None
-    assert not book.spent
+    assert not book._holders
 
 
 def test_a_burst_of_a_minute_s_requests_and_then_their_rate() -> None:
@@ -181,13 +181,13 @@ def test_settling_replaces_the_estimate() -> None:
     assert left(book)[1] == 80
     book.settle(take(book, limits, 10, 10), 10, 0, 170, exact=True, now=0.0)
     assert refused(book, limits, 1).retry_after_s == pytest.approx(101 * 0.6)
-    assert book.spent[NAME].tokens_per_day == 200
+    assert book.spent(NAME).tokens_per_day == 200
 
 
 def test_who_leaves_pays_what_was_generated_and_the_prompt() -> None:  # case B86
     book, limits = Limiter(), Limits(tokens_per_day=5000)
     book.settle(take(book, limits, 100, 4000), 0, 0, 16, exact=False, now=0.0)
-    assert book.spent[NAME].tokens_per_day == 116
+    assert book.spent(NAME).tokens_per_day == 116
     take(book, limits, 100, 4000)
 
 
@@ -196,7 +196,7 @@ def test_leaving_again_and_again_spends_the_budget() -> None:  # case B86
     for _ in range(19):
         book.settle(take(book, limits, 100, 200), 0, 0, 150, exact=False, now=0.0)
     assert refused(book, limits, 100, 200).outcome is Outcome.QUOTA_SPENT
-    assert book.spent[NAME].tokens_per_day == 19 * 250
+    assert book.spent(NAME).tokens_per_day == 19 * 250
 
 
 def test_what_never_ran_is_given_back_whole() -> None:
@@ -206,7 +206,7 @@ def test_what_never_ran_is_given_back_whole() -> None:
     book.give_back(hold, 0.0)
     book.settle(hold, 10, 0, 20, exact=True, now=0.0)
     assert left(book) == [2, 100, 100, 100]
-    assert book.spent[NAME] == Spent()
+    assert book.spent(NAME) == Spent()
     assert book.charged() == []
     take(book, limits, 100, price=PRICE)
 
@@ -220,7 +220,7 @@ def test_budgets_of_money() -> None:
     )
     hold = take(book, limits, 1_000_000, 1_000_000, price=PRICE)
     book.settle(hold, 1_000_000, 500_000, 1_000_001, exact=True, now=0.0)
-    assert book.spent[NAME].money_per_day == 75_000 + 7_500 + 600_001
+    assert book.spent(NAME).money_per_day == 75_000 + 7_500 + 600_001
 
 
 def test_a_budget_counts_what_still_runs() -> None:
@@ -261,10 +261,10 @@ def test_a_day_and_a_month_end_by_themselves() -> None:
     for now in (0.0, 1000.0):
         book.settle(take(book, limits, 100, now=now), 100, 0, 0, exact=True, now=now)
         refused(book, limits, 1, now=now)
-    assert book.spent[NAME] == Spent(tokens_per_day=100, tokens_per_month=200)
+    assert book.spent(NAME) == Spent(tokens_per_day=100, tokens_per_month=200)
     book.settle(take(book, limits, 100, now=87_400.0), 100, 0, 0, exact=True, now=87_400.0)
     book.settle(take(book, limits, 50, now=173_800.0), 50, 0, 0, exact=True, now=173_800.0)
-    assert book.spent[NAME] == Spent(tokens_per_day=50, tokens_per_month=150)
+    assert book.spent(NAME) == Spent(tokens_per_day=50, tokens_per_month=150)
 
 
 def test_who_tells_the_day_late_changes_nothing() -> None:
@@ -273,9 +273,9 @@ def test_who_tells_the_day_late_changes_nothing() -> None:
     book.settle(take(book, limits, 60, now=1000.5), 60, 0, 0, exact=True, now=1000.5)
     book.follow(Periods(101, 10, 87_400.0, 87_400.0))
     book.follow(DAY)  # nor does a clock that was put back
-    assert book.spent[NAME].tokens_per_day == 60
+    assert book.spent(NAME).tokens_per_day == 60
     book.follow(Periods(102, 11, 200_000.0, 300_000.0))
-    assert book.spent[NAME] == Spent()
+    assert book.spent(NAME) == Spent()
 
 
 def test_charges_are_told_once_and_by_day() -> None:
@@ -297,7 +297,7 @@ def test_what_was_spent_elsewhere_counts_in_its_period() -> None:
     book.add(Accounts(100, 10, more), 0.0)
     book.add(Accounts(99, 10, more), 0.0)
     book.add(Accounts(69, 9, more), 0.0)
-    assert book.spent[NAME] == Spent(10, 40, 30, 80)
+    assert book.spent(NAME) == Spent(10, 40, 30, 80)
     refused(book, limits, 91)
     assert book.charged() == []
 
@@ -330,8 +330,8 @@ def test_holders_that_are_idle_and_full_are_forgotten() -> None:
     for number in range(10_000):
         hold = take(book, limits, now=float(number), name=f"tenant {number}")
         book.settle(hold, 0, 0, 0, exact=True, now=float(number))
-    assert len(book.spent) <= limiter.IDLE_MAX + 2
-    assert book.spent.keys() > {"tenant busy", "tenant with a budget"}
+    assert len(book._holders) <= limiter.IDLE_MAX + 2
+    assert book._holders.keys() > {"tenant busy", "tenant with a budget"}
     book.settle(running, 0, 0, 0, exact=True, now=0.0)
 
 
@@ -345,7 +345,7 @@ def test_a_crowd_of_guests_shares_one_holder(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Refusal, match="this tenant has 0 left"):
         take(book, limits, 1, name="guest later still")
     take(book, limits, 1, name="guest 3")
-    assert len(book.spent) == 11
+    assert len(book._holders) == 11
 
 
 def test_whom_the_settings_name_a_crowd_never_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_whom_the_settings_name_a_crowd_never_reaches(monkeypatch: pytest.Monkey
     for kind in ("tenant", "key", "model"):
         for name in (f"{kind} a", f"{kind} b"):
             book.settle(take(book, limits, 10, name=name), 10, 0, 0, exact=True, now=0.0)
-    assert len(book.spent) == 17
+    assert len(book._holders) == 17
 
 
 Steps = list[tuple[str, int, int, int, float]]
@@ -410,7 +410,7 @@ def test_whatever_happens_counters_return_to_zero_and_the_ledger_is_the_usage(st
             end(number % len(holds), verb, prompt, output)
     while holds:
         end(0, "settle", 1, 1)
-    for name in book.spent:
+    for name in book._holders:
         holder = book.take([(name, Limits(concurrent=9))], 0, 0, FREE, now + 1e6)
         assert holder is not None
         (state,) = holder.holders

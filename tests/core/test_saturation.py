@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maitred.core import saturation
@@ -38,6 +39,7 @@ from maitred.core.words import (
     Request,
     Settings,
     Ticket,
+    Usage,
 )
 
 NOW = 1000.0
@@ -68,9 +70,10 @@ def leg(place: Endpoint, one: Ticket, now: float = NOW) -> Leg:
 
 @given(
     st.integers(0, 9), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, NOW + 1]),
-    st.integers(0, 900), st.sampled_from([None, 0, 1000]), st.integers(0, 3), st.integers(0, 200),
+    st.integers(900, 960), st.sampled_from([None, 0, 1000]), st.integers(0, 3), st.integers(20, 50),
     st.sampled_from([0, 4, 8]),
 )  # fmt: skip
+@example(running=1, share=1.0, rests_until=0.0, reserved=950, kv=1000, rank=2, need=20, cap=0)
 def test_without_a_goal_auto_is_kv_tokens_to_the_letter(  # it is written out, to be quick
     running: int,
     share: float,
@@ -294,7 +297,7 @@ def test_a_learned_rate_is_bounded(took_s: float, bound: float) -> None:
 def ends(place: Endpoint, tpot_s: float, now: float, limits: PoolSettings, *peers: Endpoint) -> None:
     """A stream of 101 tokens ends that took so long for each."""
     held = Leg(1, ticket(), place, 0, 1, now, answered_at=now - 100 * tpot_s)
-    saturation.pace(held, 101, (place, *peers), now)
+    saturation.pace(held, Usage(output_tokens=101), (place, *peers), now)
     saturation.served(place, limits, now)
 
 
@@ -338,7 +341,9 @@ def test_an_automatic_cap_falls_where_tokens_come_too_slowly() -> None:
 
 def test_a_pace_alone_moves_no_cap() -> None:
     place = endpoint(cap=40, busiest=40)
-    saturation.pace(Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), 11, (place,), NOW + 9)
+    saturation.pace(
+        Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), Usage(output_tokens=11), (place,), NOW + 9
+    )
     assert (place.tpot_s, place.cap) == (0.9, 40)
 
 
@@ -371,9 +376,17 @@ def test_what_waits_inside_an_engine_of_which_we_have_little_is_none_of_ours(bus
 
 
 def test_what_was_learned_of_an_engine_is_forgotten_with_it() -> None:
-    place = endpoint(prefill_rate=RATE, tpot_s=0.5, slowness=9.0, cap=7, cap_at=NOW, rests_until=NOW + 9)
+    learned: dict[str, Any] = {
+        "prefill_rate": RATE,
+        "tpot_s": 0.5,
+        "paced": 20,
+        "read_s": 0.1,
+        "reads": 20,
+        "slowness": 9.0,
+    }
+    place = endpoint(**learned, cap=7, cap_at=NOW, rests_until=NOW + 9)
     saturation.forget(place)
-    for name in ("prefill_rate", "tpot_s", "slowness", "cap", "cap_at", "rests_until"):
+    for name in (*learned, "cap", "cap_at", "rests_until"):
         assert getattr(place, name) == getattr(endpoint(), name)
 
 
@@ -398,6 +411,62 @@ def test_an_endpoint_far_slower_than_its_fastest_peer_is_an_outlier_until_it_rec
     assert slow.slowness == 1.0
 
 
+def begins(place: Endpoint, ttft_s: float, *peers: Endpoint, tokens: int = 1000, cached: int = 0) -> None:
+    """A stream with such a prompt ends whose first token took so long."""
+    held = leg(place, ticket(prompt_tokens=tokens))
+    held.answered_at = NOW + ttft_s
+    saturation.first_token(held, held.answered_at)
+    saturation.pace(held, Usage(tokens, cached, 1), (place, *peers), held.answered_at)
+    saturation.give_back(held)
+
+
+def test_an_endpoint_that_reads_far_slower_than_its_fastest_peer_is_an_outlier_until_it_recovers() -> None:
+    slow, fast = endpoint("p/a"), endpoint("p/b")
+    for _ in range(PACED_MIN):
+        begins(fast, 0.1, slow)
+        assert slow.slowness == 1.0
+        begins(slow, 0.9, fast)
+    assert slow.slowness == pytest.approx(9.0)
+    assert fast.slowness == 1.0
+    ends(slow, 0.01, NOW, AUTO, fast)  # that it writes well is no help
+    assert slow.slowness == pytest.approx(9.0)
+    for _ in range(60):
+        begins(slow, 0.3, fast)
+    assert slow.slowness == 1.0  # three times as slow is no outlier
+
+
+@pytest.mark.parametrize(
+    ("streams", "of_the_fast"), [(PACED_MIN - 1, 2 * PACED_MIN), (2 * PACED_MIN, PACED_MIN - 1)]
+)
+def test_a_few_prompts_read_say_little_of_either(streams: int, of_the_fast: int) -> None:
+    slow, fast = endpoint("p/a"), endpoint("p/b")
+    for _ in range(of_the_fast):
+        begins(fast, 0.1, slow)
+    for _ in range(streams):
+        begins(slow, 0.9, fast)
+    assert slow.slowness == 1.0
+
+
+def test_who_reads_for_others_first_or_has_no_cache_to_help_him_is_not_slow_for_it() -> None:
+    busy, warm = endpoint("p/a"), endpoint("p/b")
+    ahead = leg(busy, ticket(prompt_tokens=9000))
+    for _ in range(2 * PACED_MIN):
+        begins(warm, 0.1, busy, tokens=10_000, cached=9_000)
+        begins(busy, 1.0, warm)  # its first token took ten times as long
+    assert (busy.slowness, warm.slowness) == (1.0, 1.0)
+    saturation.give_back(ahead)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cached"),
+    [(PREFILL_SEEN_TOKENS - 1, 0), (10_000, 10_001 - PREFILL_SEEN_TOKENS), (0, 0)],
+)
+def test_a_first_token_without_much_to_read_says_nothing_of_reading(tokens: int, cached: int) -> None:
+    place = endpoint()
+    begins(place, 9.0, tokens=tokens, cached=cached)
+    assert (place.reads, place.read_s) == (0, 0.0)
+
+
 def test_beside_a_peer_that_takes_no_time_at_all_nobody_is_an_outlier() -> None:
     slow, fast = endpoint("p/a"), endpoint("p/b")
     for _ in range(2 * PACED_MIN):
@@ -408,7 +477,9 @@ def test_beside_a_peer_that_takes_no_time_at_all_nobody_is_an_outlier() -> None:
 
 def test_an_answer_of_one_token_has_no_pace() -> None:
     place = endpoint()
-    saturation.pace(Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), 1, (place,), NOW + 9)
+    saturation.pace(
+        Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), Usage(output_tokens=1), (place,), NOW + 9
+    )
     assert place.tpot_s == 0.0
 
 

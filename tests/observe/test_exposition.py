@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import EndpointState, Failure, Load, Usage
+from maitred.observe.budgets import Budget
 from maitred.observe.exposition import PIECE_LINES, families, render
 from maitred.observe.findings import Findings
 from maitred.observe.metrics import READINGS, Metrics, Slo
@@ -23,7 +24,17 @@ def lived_in() -> Metrics:
     readings, now = dict.fromkeys(READINGS, float), {"qwen": 0}
     findings = Findings()
     slos = {"qwen": Slo(ttft_s=1.0)}
-    metrics = Metrics("1.2.3", slos, lambda: now, lambda: now, readings, findings.counts, lambda: 103.0)
+    budget = Budget("tenant", "t", "usd_per_day", 5.0, 1.25)
+    metrics = Metrics(
+        "1.2.3",
+        slos,
+        lambda: now,
+        lambda: now,
+        readings,
+        findings.counts,
+        lambda: 103.0,
+        lambda: [budget],
+    )
     ticket, where = queued(), endpoint()
     where.load, where.observed_at = Load(3, 2, 0.25), 101.0
     metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))

@@ -166,6 +166,33 @@ async def test_gateways_that_charge_at_once_lose_nothing(url: str) -> None:
 
 
 @on_loop
+async def test_accounts_of_months_over_are_deleted_in_parts(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maitred.store.store.ROWS_AT_ONCE", 10)
+    async with Opened(url) as store:
+        await store.charge([charge("2026-09-30", 5, holder=f"key {number:02}") for number in range(25)])
+        kept = [charge("2026-10-01", 5, holder="key 25"), charge("2026-11-01", 5, holder="key 26")]
+        await store.charge(kept)
+        assert [await store.prune("2026-10") for _ in range(4)] == [True, True, False, False]
+        assert [await store.accounts(f"2026-{month:02}") for month in (9, 10, 11)] == [
+            [],
+            *([row] for row in kept),
+        ]
+
+
+@on_loop
+async def test_who_prunes_and_who_charges_do_not_wait_for_each_other(server: Postgres) -> None:
+    async with Opened(server.make("pruned")) as store:
+        await store.charge([charge("2026-09-30", 5, holder=holder) for holder in ("key a", "key b")])
+        async with store._engine.begin() as holder:
+            await holder.exec_driver_sql("UPDATE accounts SET month = '2026-11' WHERE holder = 'key a'")
+            assert not await store.prune("2026-10")
+        assert [row.holder for row in await store.accounts("2026-11")] == ["key a"]
+        assert await store.accounts("2026-09") == []
+
+
+@on_loop
 async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: str) -> None:
     stores = [Store.open(url) for _ in range(3)]
     versions = await asyncio.gather(*(store.upgrade() for store in stores))

@@ -119,6 +119,7 @@ def test_odd_values_that_are_not_read_pass(value: str) -> None:
         ('"n":129', "n"),
         ('"n":1.0', "n"),
         ('"n":true', "n"),
+        ('"n_predict":1.5', "n_predict"),
         (f'"n":{"9" * 5000}', "n"),
         ('"best_of":0', "best_of"),
         ('"stream_options":[]', "stream_options"),

@@ -18,6 +18,7 @@ from maitred.app.identity import Identities
 from maitred.app.journal import JournalFile
 from maitred.app.kept import kept
 from maitred.config.changes import restart_needed
+from maitred.config.prices import bounds_money, unpriced
 from maitred.config.tree import Config
 from maitred.control.accounts import Accountant
 from maitred.control.beat import beat
@@ -38,6 +39,7 @@ from maitred.net.seams import Listener, Network
 from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
 from maitred.observe.access import AccessLog
+from maitred.observe.budgets import budgets
 from maitred.observe.findings import Findings
 from maitred.observe.logs import MoveLog
 from maitred.observe.metrics import Metrics, Slo
@@ -53,9 +55,7 @@ SHUTTING_DOWN = "the gateway is shutting down"
 LOOK_S = 0.05
 LAST_WORDS_S = 1.0
 """How long those who were cut may take to be told so."""
-LAG_S, LAG_WEIGHT = 0.02, 0.02
-"""A loop this late on average, over the last fifty beats or so, is a bottleneck."""
-OURS = ("loop_lag", "query_of_death")
+OURS = ("query_of_death",)
 """Kinds of finding that are made and settled here."""
 
 
@@ -90,6 +90,7 @@ class GatewayApp:
             self._readings(),
             self.findings.counts,
             clock,
+            lambda: budgets(self.house.gateway),
         )
         self.hub = Hub()
         for subscriber in (self.metrics, MoveLog(), access):
@@ -98,7 +99,7 @@ class GatewayApp:
         self.hub.subscribe({LegFailed: self._leg_failed})
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
-        self._label(core.settings)
+        self._adopt(config, core.settings)
         self.house = House(core, clock, self.hub)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
@@ -126,7 +127,6 @@ class GatewayApp:
         )
         self.watch = Watch(core, self.findings, clock)
         self.hub.subscribe(self.watch.hears)
-        self._lag_s, self._lagging = 0.0, False
         self._quarantined = 0
         self._network = network
         self._clock = clock
@@ -169,7 +169,7 @@ class GatewayApp:
         self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
         self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
-        self._label(settings)
+        self._adopt(config, settings)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
         self.config = config
         return needs_restart
@@ -256,24 +256,19 @@ class GatewayApp:
             return Gateway(settings, abilities, Random(seed), self.hub)
         return RecordingGateway(settings, abilities, seed, self.hub, self.journal.write)
 
-    def _label(self, settings: Settings) -> None:
+    def _adopt(self, config: Config, settings: Settings) -> None:
         self.metrics.label(settings.tenants, (band.name for band in settings.bands))
+        tenants = (settings.tenant, *settings.tenants.values())
+        left_out = unpriced(config.models)
+        if left_out and any(bounds_money(tenant.limits) for tenant in tenants):
+            log.warning("a tenant's budget in money %s", left_out)
 
     def _late(self, late_s: float) -> None:
         self.metrics.loop_lag(late_s)
-        self._lag_s += LAG_WEIGHT * (late_s - self._lag_s)
+        self.watch.late(late_s)
 
     def _wrong(self) -> Iterator[tuple[str, str, str, str]]:
-        """What is wrong with the gateway itself, and with what it is asked."""
-        self._lagging = self._lag_s > (LAG_S / 2 if self._lagging else LAG_S)
-        if self._lagging:
-            what = "its loop is late all the time, and so is every stream: it is the bottleneck"
-            yield (
-                "loop_lag",
-                "gateway",
-                what,
-                "run another one beside it; maitred_loop_lag_seconds has the figure",
-            )
+        """What is wrong with what the gateway is asked."""
         held = list(self.house.gateway.quarantine.held(self._clock()))
         self._quarantined = len(held)
         for mark, suspect in held:

@@ -6,6 +6,7 @@ What is not configured is not loaded: the database's and the tokens' libraries t
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from maitred.app.kept import kept
 from maitred.config.auth import STORE_DEFAULT, Auth, Jwt, Store
+from maitred.config.prices import unpriced
 from maitred.config.raw import ConfigError
 from maitred.config.tree import Config
 from maitred.control.keys import KeyTable
@@ -25,6 +27,8 @@ from maitred.store.rows import SchemaError, StoreError
 if TYPE_CHECKING:
     from maitred.control.jwt import TokenVerifier
     from maitred.store.store import Store as Database
+
+log = logging.getLogger("maitred")
 
 
 def open_store(settings: Store) -> Database:
@@ -54,7 +58,7 @@ class Identities:
         self._reading: asyncio.Task[None] | None = None
         self._place = config.store
         self.store = open_store(config.store) if config.store.url else None
-        self.keys = KeyTable(findings, clock, self._forget)
+        self.keys = KeyTable(findings, clock, self._other_keys)
         self.apply(config)
 
     @property
@@ -90,6 +94,8 @@ class Identities:
             self._read_tokens_keys()
         keys = self.keys if auth.keys else None
         self._identifier = Identifier(keys, pepper, tokens) if isinstance(config.auth, Auth) else None
+        self._unpriced = unpriced(config.models)
+        self._see_to_prices()
 
     async def stop(self) -> None:
         """End the loops, and let go of the store."""
@@ -118,6 +124,14 @@ class Identities:
         self._reading = (
             asyncio.create_task(kept("reading the issuer's keys", tokens.run)) if tokens is not None else None
         )
+
+    def _other_keys(self) -> None:
+        self._forget()
+        self._see_to_prices()
+
+    def _see_to_prices(self) -> None:
+        if self.keys.budgeted and self._unpriced:
+            log.warning("a key's budget in money %s", self._unpriced)
 
     def _forget(self) -> None:
         if self._identifier is not None:

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from maitred.app.identity import open_store
 from maitred.config.auth import Auth, Store
+from maitred.config.prices import any_priced, bounds_money, unpriced, usable
 from maitred.config.secret import checked
 from maitred.config.tree import Config
 from maitred.control.keys import digest, mint
@@ -36,6 +37,8 @@ def add(config: Config, key: KeyRow, imported: str | None = None) -> tuple[str, 
     auth = config.auth
     if not isinstance(auth, Auth) or not auth.keys or auth.pepper is None:
         raise NoKeys("no keys are kept; write auth: {keys: store, pepper: {env: MAITRED_AUTH_PEPPER}}")
+    if (said := left_out(config, key)) and not any_priced(usable(config, key.models)):
+        raise ValueError(said)
     id_, token = mint()
     if imported is not None:
         token = checked(imported, "standard input")
@@ -43,6 +46,12 @@ def add(config: Config, key: KeyRow, imported: str | None = None) -> tuple[str, 
     row = structs.replace(key, id=id_, digest=digest(pepper, token.encode()), created_ms=now_ms())
     _with_store(config.store, lambda store: store.add_key(row))
     return id_, token
+
+
+def left_out(config: Config, key: KeyRow) -> str:
+    """What the key's budget in money does not count, and what to do; "" for nothing."""
+    said = unpriced(usable(config, key.models)) if bounds_money(key.limits) else ""
+    return f"a budget in money {said}" if said else ""
 
 
 def listed(config: Config) -> list[KeyRow]:

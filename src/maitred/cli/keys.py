@@ -61,6 +61,7 @@ def add(
       maitred keys add --tenant legacy --import < key.txt
     """
     from maitred.app.keys import add as add_key
+    from maitred.app.keys import left_out
     from maitred.store.rows import KeyRow
 
     try:
@@ -78,10 +79,13 @@ def add(
         )
         imported = sys.stdin.read(KEY_BYTES_MAX) if imports else None
         with _store_errors():
-            id_, key = add_key(_load(path), asked, imported)
+            config = _load(path)
+            id_, key = add_key(config, asked, imported)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{id_} is added" if imports else key)
+    if said := left_out(config, asked):
+        click.echo(said, err=True)
 
 
 @keys.command("list")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from maitred.config.auth import STORE_DEFAULT, Auth, parse_jwks
 from maitred.config.kinds import Kind
+from maitred.config.prices import WRITE, any_priced, unpriced
 from maitred.config.raw import ConfigError, Raw, read_file
 from maitred.config.reader import Reader
 from maitred.config.secret import LENGTH_MIN, EnvSecret, FileSecret
@@ -53,6 +54,7 @@ def load(
     errors += _missing_secrets(root, config, environ)
     if path and not root.at("version"):
         errors.append(f"{root.where}: version is missing; write version: 1")
+    errors = errors or [*_unpriced_budgets(root, config)]
     if errors:
         raise ConfigError(errors)
     return config
@@ -152,6 +154,21 @@ def _forgotten_budgets(root: Raw) -> Iterator[str]:
                 f"{budget.where}: what was spent would be forgotten at a restart, so it needs a store; "
                 f"write store: {{url: {STORE_DEFAULT}}}"
             )
+
+
+def _unpriced_budgets(root: Raw, config: Config) -> Iterator[str]:
+    """Budgets in money that would count nothing. Asked where all else is right: a wrong price is none."""
+    for model, read in zip(root.each("models"), config.models, strict=True):
+        if not any_priced([read]):
+            for budget in _in_money(model):
+                yield f"{budget.where}: counts nothing while the model has no price; {WRITE} beside it"
+    if not any_priced(config.models):
+        for budget in (budget for tenant in _tenants(root) for budget in _in_money(tenant)):
+            yield f"{budget.where}: {unpriced(config.models)}"
+
+
+def _in_money(holder: Raw) -> list[Raw]:
+    return [*holder.each("budget.usd_per_day"), *holder.each("budget.usd_per_month")]
 
 
 def _open_ports(root: Raw, config: Config) -> Iterator[str]:

@@ -38,6 +38,9 @@ class AccountBook(Protocol):
     async def charge(self, charges: Sequence[Account]) -> Sequence[Account]:
         """Add these to what is there, all or none, and tell what is there now."""
 
+    async def prune(self, before: str) -> bool:
+        """Delete some of what is of months before this one; whether there may be more."""
+
 
 class Accountant:
     """Keeps the book of one gateway. `period_s` may be changed at any time.
@@ -68,6 +71,7 @@ class Accountant:
         self._sleep = sleep
         self._periods: Periods | None = None
         self._read = False
+        self._pruned: int | None = None  # the month in which there was nothing left to prune
         self._owed: dict[tuple[int, int], dict[str, Charge]] = {}  # by day and month
         self._known: dict[str, Spent] = {}  # what the core counts, of what the book has
 
@@ -113,6 +117,8 @@ class Accountant:
             del self._owed[day, month]
             self._count(periods, charges)
             self._learn(periods, rows)
+        if self._pruned != periods.month and not await book.prune(month_name(periods.month - 1)):
+            self._pruned = periods.month
 
     def _follow_calendar(self) -> Periods:
         """The day and month it is; of a new one the core is told."""

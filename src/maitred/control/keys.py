@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from maitred.config.prices import bounds_money
 from maitred.control.known import Known
 from maitred.core.words import Identity
 from maitred.observe.findings import Findings
@@ -56,7 +57,8 @@ class KeyTable:
     """The keys as they were last read. `refresh_s` is how often they are, and may be changed at any time.
 
     `run` reads until cancelled; `source` may be set later, and until then nothing is known. `changed` is
-    called when the keys are other ones. `clock` is the monotonic one, in seconds.
+    called when the keys are other ones. `clock` is the monotonic one, in seconds. `budgeted`: one in force
+    has a budget in money.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class KeyTable:
     ) -> None:
         self.refresh_s = REFRESH_S
         self.source: KeySource | None = None
+        self.budgeted = False
         self._by_digest: Mapping[bytes, Known] | None = None
         self._mark: tuple[int | None, ...] | None = None
         self._read_at = clock()
@@ -127,14 +130,16 @@ class KeyTable:
             self._prepared = True
         mark = await source.mark()
         if mark != self._mark:
-            self._by_digest = await _table(await source.keys())
+            self._by_digest, self.budgeted = await _table(await source.keys())
             self._mark = mark  # of before the reading: what came meanwhile is read the next time
             self._changed()
         self._read_at = began
 
 
-async def _table(rows: Sequence[KeyRow]) -> dict[bytes, Known]:
+async def _table(rows: Sequence[KeyRow]) -> tuple[dict[bytes, Known], bool]:
+    """The keys in force by their digests, and whether one of them has a budget in money."""
     found: dict[bytes, Known] = {}
+    budgeted = False
     for number, row in enumerate(rows):
         if number % ROWS_AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -142,4 +147,5 @@ async def _table(rows: Sequence[KeyRow]) -> dict[bytes, Known]:
             identity = Identity(row.tenant, row.id, row.models, row.bands, row.may_set, row.limits)
             until = math.inf if row.expires_ms is None else row.expires_ms / 1000
             found[row.digest] = Known(identity, until)
-    return found
+            budgeted = budgeted or bounds_money(row.limits)
+    return found, budgeted

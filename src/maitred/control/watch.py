@@ -1,4 +1,6 @@
-"""What a minute of service tells an operator that no status does: late answers, caps too low or too high.
+"""What a minute of service tells an operator that no status does.
+
+Late answers, caps too low or too high, and a gateway that is itself the bottleneck.
 
 Everything is judged by a whole minute of looks, and what was found needs less to stay than it took to be
 found, so that no finding flaps.
@@ -15,7 +17,7 @@ from maitred.core.gateway import Gateway
 from maitred.core.words import Endpoint, EndpointState
 from maitred.observe.findings import Findings
 
-KINDS = ("ttft_missed", "cap_too_low", "engine_queues")
+KINDS = ("ttft_missed", "cap_too_low", "engine_queues", "loop_lag")
 """The kinds of finding that are made and settled here."""
 
 PERIOD_S = 5.0
@@ -32,10 +34,13 @@ WAITING, STILL_WAITING = 1.0, 0.5
 """Sequences that wait in an engine, on average."""
 STALE_S = 30.0
 """What an engine said so long ago says nothing of this minute."""
+LAG_S = 0.01
+"""A loop this late on average between two looks holds streams up by half a token and more."""
 
 READY = EndpointState.READY
 
 _Key = tuple[str, str]
+LOOP: _Key = ("loop_lag", "gateway")
 
 
 class Firsts:
@@ -51,7 +56,10 @@ class Firsts:
 
 
 class Watch:
-    """Counts streams as they begin, looks at the endpoints now and then, and tells what is wrong."""
+    """Counts streams as they begin, looks at the endpoints now and then, and tells what is wrong.
+
+    `late` is told by how much each beat of the loop missed.
+    """
 
     def __init__(
         self,
@@ -66,6 +74,7 @@ class Watch:
         self._clock = clock
         self._sleep = sleep
         self._firsts: dict[str, Firsts] = {}
+        self._late_s, self._beats = 0.0, 0
         self._minutes: dict[_Key, deque[tuple[float, ...]]] = {}
         self._seen: dict[_Key, deque[tuple[float, ...]]] = {}
         self._told: dict[_Key, tuple[str, str]] = {}
@@ -76,18 +85,21 @@ class Watch:
             await self._sleep(PERIOD_S)
             self._findings.review(KINDS, self.look())
 
+    def late(self, late_s: float) -> None:
+        """The gateway's loop was so late for a beat."""
+        self._late_s += late_s
+        self._beats += 1
+
     def look(self) -> list[tuple[str, str, str, str]]:
         """What is wrong now, each as (kind, where, what, do); to be asked each PERIOD_S."""
         self._seen = {}
         firsts, self._firsts = self._firsts, {}
-        told = {}
+        found = [*self._lags()]
         for pool, endpoints in self._gateway.table.by_pool.items():
-            for kind, where, what, do in (
-                *self._late(pool, firsts.get(pool) or Firsts()),
-                *self._low(pool, endpoints),
-                *self._queues(pool, endpoints),
-            ):
-                told[kind, where] = self._told.get((kind, where), (what, do))
+            found += self._late(pool, firsts.get(pool) or Firsts())
+            found += self._low(pool, endpoints)
+            found += self._queues(pool, endpoints)
+        told = {(kind, where): self._told.get((kind, where), (what, do)) for kind, where, what, do in found}
         self._minutes, self._told = self._seen, told
         return [(kind, where, what, do) for (kind, where), (what, do) in told.items()]
 
@@ -123,9 +135,7 @@ class Watch:
         queued = self._gateway.waiting_by_pool().get(pool, 0) > 0
         ready = [endpoint for endpoint in endpoints if endpoint.state is READY]
         low = queued and bool(ready) and all(self._idles(endpoint, cap) for endpoint in ready)
-        minute = self._minute(("cap_too_low", pool), low)
-        needed = LOOKS // 2 if ("cap_too_low", pool) in self._told else LOOKS
-        if sum(low for (low,) in minute) >= needed:
+        if self._lasts(("cap_too_low", pool), low):
             what = f"requests wait while every endpoint is at its cap of {cap} and its KV cache half empty"
             yield "cap_too_low", pool, what, "raise cap; more servers will not help"
 
@@ -140,6 +150,20 @@ class Watch:
             if len(minute) == LOOKS and sum(waiting for (waiting,) in minute) > most * LOOKS:
                 what = "requests wait inside the engine, where nobody can order or refuse them"
                 yield *key, what, f"lower cap of {pool}, or see who else sends it requests"
+
+    def _lags(self) -> Iterator[tuple[str, str, str, str]]:
+        mean_s = self._late_s / max(1, self._beats)
+        self._late_s, self._beats = 0.0, 0
+        if self._lasts(LOOP, mean_s > LAG_S):
+            what = "its loop was late throughout a minute, and with it every stream: it is the bottleneck"
+            do = "give it a CPU of its own or run another one beside it; see maitred_loop_lag_seconds"
+            yield *LOOP, what, do
+
+    def _lasts(self, key: _Key, now: bool) -> bool:
+        """Whether it was so at every look of a minute; at half of them, where that was found before."""
+        minute = self._minute(key, now)
+        needed = LOOKS // 2 if key in self._told else LOOKS
+        return sum(so for (so,) in minute) >= needed
 
     def _idles(self, endpoint: Endpoint, cap: int) -> bool:
         """Whether it has all the sequences it may have, and room for more."""

@@ -418,7 +418,7 @@ class Gateway:
         pool.served(now - leg.seated_at)
         request, limits = leg.ticket.request, pool.limits
         if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
-            saturation.pace(leg, usage.output_tokens, self._by_pool.get(pool.name, ()), now)
+            saturation.pace(leg, usage, self._by_pool.get(pool.name, ()), now)
         if not limits.cap:
             saturation.served(leg.endpoint, limits, now)
 

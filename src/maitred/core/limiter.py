@@ -120,10 +120,10 @@ class Limiter:
 
     # -- accounts ---------------------------------------------------------------------------------
 
-    @property
-    def spent(self) -> dict[str, Spent]:
-        """What each holder has spent so far, for whoever watches."""
-        return {name: holder.spent for name, holder in list(self._holders.items())}
+    def spent(self, name: str) -> Spent:
+        """What this holder has spent so far, for whoever watches, from any thread."""
+        holder = self._holders.get(name)
+        return Spent() if holder is None else holder.spent
 
     def follow(self, periods: Periods) -> None:
         """Go with the calendar; a day or month that is over leaves nothing spent. It never goes back."""

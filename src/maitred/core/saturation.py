@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket
+from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket, Usage
 
 CAP_START = 64
 """Where an automatic cap begins while neither KV cache nor slots of the engine are known."""
@@ -37,7 +37,7 @@ STALE_S = 15.0
 BUSY_WAITING, BUSY_KV = 5, 0.9
 """An engine with so many waiting, or so much of its KV cache in use, is full by its own word."""
 SLOW = 4.0
-"""An endpoint whose tokens take so many times as long as its fastest peer's is an outlier."""
+"""An endpoint that writes, or reads, a token in so many times its fastest peer's time is an outlier."""
 PACE_WEIGHT = 0.1
 PACED_MIN = 10
 """Streams before an endpoint's pace is held against it, or others': a few short ones say little."""
@@ -203,17 +203,35 @@ def first_token(leg: Leg, now: float) -> None:
         endpoint.prefill_rate = min(PREFILL_MAX, max(PREFILL_MIN, rate))
 
 
-def pace(leg: Leg, output_tokens: int, peers: Iterable[Endpoint], now: float) -> None:
-    """Learn from a finished stream how fast its endpoint writes: its pace beside its peers'."""
-    if not leg.answered_at or output_tokens < 2:
+def pace(leg: Leg, usage: Usage, peers: Iterable[Endpoint], now: float) -> None:
+    """Learn from a finished stream how fast its endpoint reads and writes: its paces beside its peers'.
+
+    Of its time to first token counts what it took for each token that had to be read: its own ones and those
+    ahead of it, less the part of its own that a cache held.
+    """
+    if not leg.answered_at:
         return
     endpoint = leg.endpoint
-    tpot_s = (now - leg.answered_at) / (output_tokens - 1)
-    endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
-    endpoint.paced += 1
-    known_s = [peer.tpot_s for peer in peers if peer.paced >= PACED_MIN and peer.state is READY]
-    fastest_s = min(known_s, default=0.0)
-    slowness = endpoint.tpot_s / fastest_s if endpoint.paced >= PACED_MIN and fastest_s else 1.0
+    if usage.output_tokens > 1:
+        tpot_s = (now - leg.answered_at) / (usage.output_tokens - 1)
+        endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
+        endpoint.paced += 1
+    fresh_tokens = usage.prompt_tokens - usage.cached_tokens
+    ahead_tokens = leg.rate * (leg.read_at - leg.seated_at)
+    if fresh_tokens >= PREFILL_SEEN_TOKENS and ahead_tokens > 0:
+        read_s = (leg.answered_at - leg.seated_at) / ahead_tokens * usage.prompt_tokens / fresh_tokens
+        endpoint.read_s += PACE_WEIGHT * (read_s - endpoint.read_s) if endpoint.read_s else read_s
+        endpoint.reads += 1
+    writer_s = reader_s = math.inf
+    for peer in peers:
+        if peer.state is READY:
+            if peer.paced >= PACED_MIN and peer.tpot_s < writer_s:
+                writer_s = peer.tpot_s
+            if peer.reads >= PACED_MIN and peer.read_s < reader_s:
+                reader_s = peer.read_s
+    writes = endpoint.tpot_s / writer_s if endpoint.paced >= PACED_MIN and writer_s else 1.0
+    reads = endpoint.read_s / reader_s if endpoint.reads >= PACED_MIN and reader_s else 1.0
+    slowness = max(reads, writes)
     endpoint.slowness = slowness if slowness > SLOW else 1.0
 
 
@@ -251,7 +269,8 @@ def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
 def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now: nothing that was learned of the old one holds."""
     endpoint.prefill_rate, endpoint.tpot_s, endpoint.slowness = PREFILL_GUESS, 0.0, 1.0
-    endpoint.paced = 0
+    endpoint.paced = endpoint.reads = 0
+    endpoint.read_s = 0.0
     endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0
     endpoint.busiest = endpoint.running
 

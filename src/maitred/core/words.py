@@ -174,8 +174,9 @@ class Endpoint(Struct, eq=False):
     metrics said at `observed_at`.
 
     `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet, read
-    at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace of
-    its `paced` streams, `slowness` how many times its fastest peer's that is, 1 unless it is an outlier.
+    at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace at
+    which its `paced` streams were written, `read_s` that at which `reads` prompts were read, seconds a token;
+    `slowness` how many times its fastest peer's the worse of them is, 1 unless it is an outlier.
     `cap`: places, where the settings leave that to us; it was changed at `cap_at`, and `busiest` is the most
     that ran since.
     """
@@ -206,6 +207,8 @@ class Endpoint(Struct, eq=False):
     prefill_rate: float = 4096.0
     tpot_s: float = 0.0
     paced: int = 0
+    read_s: float = 0.0
+    reads: int = 0
     slowness: float = 1.0
     cap: int = 0
     cap_at: float = 0.0

@@ -98,7 +98,8 @@ class World:
         if leg.incarnation != endpoint.incarnation:
             return
         if failure.retry_after_s and failure.kind in ANSWERS:
-            endpoint.rests_until = now + min(failure.retry_after_s, REST_MAX_S)
+            until = now + min(failure.retry_after_s, REST_MAX_S)
+            endpoint.rests_until = max(until, endpoint.rests_until)
         if failure.kind.blames:
             verdict = self.health.blame(leg, failure, now, settings)
             if verdict is not None:

@@ -60,6 +60,7 @@ class House:
         self.running: dict[int, Call] = {}
         self._emit = emit
         self._waiters: dict[str, asyncio.Future[None]] = {}
+        self._stopped: dict[str, Refusal] = {}  # before they came to wait, by the pump of their own verb
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
         self._ids = itertools.count(1)
@@ -89,7 +90,7 @@ class House:
                 del self._waiters[ticket.request.id]
                 del waiter  # it names the refusal, and that, by its traceback, this frame
         if ticket.outcome is not None:
-            raise Refusal(ticket.outcome, STOPPED.get(ticket.outcome, "the request was stopped"))
+            raise self._stopped.pop(ticket.request.id)
         return ticket.legs
 
     def sent(self, leg: Leg) -> None:
@@ -160,9 +161,9 @@ class House:
             match effect:
                 case Go(ticket=ticket):
                     if self._waiters:
-                        self._wake(ticket, None)
+                        self._wake(ticket)
                 case Stop(ticket=ticket, outcome=outcome, retry_after_s=retry_after_s):
-                    self._wake(ticket, Refusal(outcome, STOPPED[outcome], retry_after_s=retry_after_s))
+                    self._stop(ticket, Refusal(outcome, STOPPED[outcome], retry_after_s=retry_after_s))
                 case Drop(leg=leg):
                     if (call := self.running.get(leg.number)) is not None:
                         call.drop()
@@ -170,13 +171,17 @@ class House:
         if due != self._due:
             self._arm(due, now)
 
-    def _wake(self, ticket: Ticket, refusal: Refusal | None) -> None:
+    def _wake(self, ticket: Ticket) -> None:
         waiter = self._waiters.get(ticket.request.id)
         if waiter is not None and not waiter.done():
-            if refusal is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(refusal)
+            waiter.set_result(None)
+
+    def _stop(self, ticket: Ticket, refusal: Refusal) -> None:
+        waiter = self._waiters.get(ticket.request.id)
+        if waiter is None:
+            self._stopped[ticket.request.id] = refusal
+        elif not waiter.done():
+            waiter.set_exception(refusal)
 
     def _arm(self, due: float | None, now: float) -> None:
         if self._timer is not None:

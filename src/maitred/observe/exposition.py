@@ -16,6 +16,7 @@ from prometheus_client.samples import Sample
 
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Load
+from maitred.observe.budgets import Budget
 from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries, TenantSeries
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -99,6 +100,8 @@ def families(metrics: Metrics) -> list[Family]:
         counts(
             "client_retries_total", "counter", "Requests that clients sent again.", lambda s: s.client_retries
         ),
+        other("budget_limit", "gauge", "What may be spent in a day or month.", _budget_limits),
+        other("budget_spent", "gauge", "What was spent of it.", _budgets_spent),
         other("leg_failures_total", "counter", "Failed attempts at an endpoint.", _leg_failures),
         other("endpoint_state", "gauge", "1 for the state an endpoint is in.", _endpoint_states),
         other("endpoint_in_flight", "gauge", "Places taken at an endpoint now.", _endpoints_in_flight),
@@ -206,6 +209,18 @@ def _tokens(metrics: Metrics) -> Values:
     for model, series in list(metrics.models.items()):
         for kind, tokens in _by_kind(series):
             yield "", {"model": model, "kind": kind}, tokens
+
+
+def _budget_limits(metrics: Metrics) -> Values:
+    return ((*_of(budget), budget.limit) for budget in metrics.budgets())
+
+
+def _budgets_spent(metrics: Metrics) -> Values:
+    return ((*_of(budget), budget.spent) for budget in metrics.budgets())
+
+
+def _of(budget: Budget) -> tuple[str, dict[str, str]]:
+    return "", {"kind": budget.kind, "name": budget.name, "budget": budget.budget}
 
 
 def _leg_failures(metrics: Metrics) -> Values:

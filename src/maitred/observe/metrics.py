@@ -30,6 +30,7 @@ from maitred.core.events import (
 )
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState
+from maitred.observe.budgets import Budget
 
 COMPLETED = Outcome.COMPLETED
 MODELS_MAX = 256
@@ -135,9 +136,9 @@ class Metrics:
     """Subscriber to the core's events. Called on the gateway's thread; read from any.
 
     `queued` and `in_flight` give the waiting and the running requests of each model, `findings` how many
-    there are of each kind, and `readings` one callable for each name of `READINGS` that exists; the thread
-    that renders calls them. Raises ValueError for a reading that nobody declared (and so nobody documented).
-    `clock` is the gateway's, by which engines' metrics have an age.
+    there are of each kind, `budgets` how far each is spent, and `readings` one callable for each name of
+    `READINGS` that exists; the thread that renders calls them. Raises ValueError for a reading that nobody
+    declared (and so nobody documented). `clock` is the gateway's, by which engines' metrics have an age.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Metrics:
         readings: Mapping[str, Callable[[], float]] | None = None,
         findings: Callable[[], Mapping[str, int]] = dict,
         clock: Callable[[], float] = time.monotonic,
+        budgets: Callable[[], Iterable[Budget]] = tuple,
     ) -> None:
         self.version = version
         self.slos = dict(slos or {})
@@ -157,6 +159,7 @@ class Metrics:
         self.readings = dict(readings or {})
         self.findings = findings
         self.clock = clock
+        self.budgets = budgets
         self.reloads = {"ok": 0, "failed": 0}
         if unknown := self.readings.keys() - READINGS.keys():
             raise ValueError(f"unknown readings: {sorted(unknown)}")

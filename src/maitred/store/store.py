@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from msgspec import json, structs
-from sqlalchemy import Engine, NullPool, RowMapping, create_engine, func, select, update
+from sqlalchemy import Engine, NullPool, RowMapping, create_engine, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
@@ -196,6 +196,19 @@ class Store:
                 rows = [structs.asdict(charge) for charge in charges[start : start + ROWS_AT_ONCE]]
                 found += [Account(**row) for row in (await connection.execute(added, rows)).mappings()]
         return found
+
+    async def prune(self, before: str) -> bool:
+        """Delete accounts of months before this one, some at a time; whether there may be more of them.
+
+        Rows that somebody is charging are passed by: so neither waits for the other's.
+        """
+        old = tables.accounts.alias()
+        found = select(old.c.holder).where(old.c.month < before).limit(ROWS_AT_ONCE)
+        pruned = delete(tables.accounts).where(
+            tables.accounts.c.holder.in_(found.with_for_update(skip_locked=True))
+        )
+        async with self._call(), self._engine.begin() as connection:
+            return (await connection.execute(pruned)).rowcount >= ROWS_AT_ONCE
 
     @asynccontextmanager
     async def _call(self, within_s: float = CALL_S) -> AsyncIterator[None]:
