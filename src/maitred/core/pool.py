@@ -131,7 +131,7 @@ class Pool:
             return ()
         victims = queue.victims(ticket, limits)
         if not victims:
-            drain_s = self.drain_s(endpoints) if wait_s is None else wait_s
+            drain_s = self.drain_s(endpoints, now) if wait_s is None else wait_s
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
         return victims
 
@@ -191,11 +191,14 @@ class Pool:
         mean_s = self.service_s if self.service_s is not None else service_s
         self.service_s = mean_s + RECENT * (service_s - mean_s)
 
-    def drain_s(self, endpoints: Sequence[Endpoint]) -> float:
-        """What those who wait will take, one after the other in all places, by the time answers take."""
-        places = sum(
-            endpoint.share * (self.limits.cap or endpoint.cap or CAP_START)
-            for endpoint in endpoints
-            if endpoint.state is READY
-        )
-        return (self.queue.waiting + 1) * (self.service_s or 1.0) / places if places else 0.0
+    def drain_s(self, endpoints: Sequence[Endpoint], now: float) -> float:
+        """What those who wait will take, one after the other in all places, by the time answers take.
+
+        Where all endpoints rest, it begins when the first of them is back.
+        """
+        ready = [endpoint for endpoint in endpoints if endpoint.state is READY]
+        places = sum(each.share * (self.limits.cap or each.cap or CAP_START) for each in ready)
+        if not places:
+            return 0.0
+        rest_s = max(0.0, min(endpoint.rests_until for endpoint in ready) - now)
+        return rest_s + (self.queue.waiting + 1) * (self.service_s or 1.0) / places
