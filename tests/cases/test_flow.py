@@ -27,7 +27,6 @@ from tests.proxy.upstream import (
     End,
     Plan,
     stream,
-    whole,
     word,
 )
 
@@ -270,7 +269,9 @@ class TestARetryInTheQueue:
     @in_virtual_time()
     async def test_its_time_to_wait_is_that_of_its_arrival(self) -> None:
         queue = Queue(wait_s=10.0)
-        async with serving(SILENCE, [8.0, End.RESET], SILENCE, kitchens=2, model={"cap": 1, "queue": queue}) as place:
+        async with serving(
+            SILENCE, [8.0, End.RESET], SILENCE, kitchens=2, model={"cap": 1, "queue": queue}
+        ) as place:
             _, failing, _ = await asking(place, *unlike(3))
             assert await took(failing.answer()) == pytest.approx(10.0)
             assert place.outcomes == ["queue_deadline"]

@@ -17,7 +17,6 @@ from tests.net.http import post
 from tests.proxy.faults import ATTEMPT, ERROR_BODY
 from tests.proxy.place import CHAT, STREAM, WHOLE, chat, in_virtual_time, serving, took
 from tests.proxy.upstream import (
-    DONE,
     ERROR,
     GOOD,
     GOOD_STREAM,
@@ -34,6 +33,13 @@ from tests.proxy.upstream import (
 from tests.proxy.upstream import STREAM as STREAM_HEAD
 
 
+def telling(plan: Plan, *lines: str) -> Plan:
+    """This plan, with these lines in the head of its answer."""
+    first, *rest = plan
+    assert isinstance(first, bytes)
+    return [first.replace(b"\r\n", "\r\n".join(["", *lines, ""]).encode(), 1), *rest]
+
+
 def busy(status: int = 429, *headers: str) -> Plan:
     """An engine that asks to be left alone."""
     return [whole(ERROR_BODY, *(headers or ("retry-after: 7",)), status=status)]
@@ -42,8 +48,8 @@ def busy(status: int = 429, *headers: str) -> Plan:
 class TestRetryAfter:
     """B33: lightseekorg/smg (its defaults), sgl-project/sglang#15585.
 
-    Five attempts in 0.4 s went to an engine that had asked for seven. It is kept, for 429 and for 5xx; another
-    engine may be asked at once, and where there is none the client is told.
+    Five attempts in 0.4 s went to an engine that had asked for seven. It is kept, for 429 and for 5xx;
+    another engine may be asked at once, and where there is none the client is told.
     """
 
     @in_virtual_time()
@@ -92,8 +98,8 @@ class TestRetryAfter:
 class TestAmplification:
     """B34: HKUDS/nanobot#2760, kubernetes-sigs/gateway-api#3488, joshrotenberg/tower-resilience#171.
 
-    A client tries three times, a gateway five: fifteen calls at engines that are down. Repeats after an answer
-    have a budget, and a client is told that a repeat of its own would not help.
+    A client tries three times, a gateway five: fifteen calls at engines that are down. Repeats after an
+    answer have a budget, and a client is told that a repeat of its own would not help.
     """
 
     @on_sockets
@@ -118,7 +124,11 @@ class TestAmplification:
             assert [asked.values(ATTEMPT) for asked in place.menu.asked] == [[], ["2"]]
 
 
-LEVELS = ("x-ratelimit-limit-requests: 60", "x-ratelimit-remaining-requests: 3", "x-ratelimit-reset-requests: 9s")
+LEVELS = (
+    "x-ratelimit-limit-requests: 60",
+    "x-ratelimit-remaining-requests: 3",
+    "x-ratelimit-reset-requests: 9s",
+)
 
 
 class TestWhatIsToldOfWaits:
@@ -140,9 +150,7 @@ class TestWhatIsToldOfWaits:
     @pytest.mark.parametrize("request_", [WHOLE, STREAM], ids=["whole", "stream"])
     @in_virtual_time()
     async def test_so_does_its_answer(self, request_: bytes) -> None:
-        lines = "".join(f"{line}\r\n" for line in LEVELS).encode()
-        plan = [(GOOD if request_ is WHOLE else GOOD_STREAM)[0].replace(b"\r\n", b"\r\n" + lines, 1)]
-        plan += [*GOOD_STREAM[1:]] if request_ is STREAM else []
+        plan = telling(GOOD_STREAM if request_ is STREAM else GOOD, *LEVELS)
         async with serving(plan) as place:
             answer = await place.ask(request_)
             assert (answer.status, answer.value(b"x-ratelimit-remaining-requests")) == (200, b"3")
@@ -242,8 +250,8 @@ LEAKS = ("x-vendor-secret: 1", "set-cookie: a=b", "retry-after: 1", "x-ratelimit
 class TestAttemptsApart:
     """B37: maximhq/bifrost#6973, maximhq/bifrost#6966.
 
-    Headers of the engine that failed reached the client with another one's body, and the second attempt went to
-    the first address again.
+    Headers of the engine that failed reached the client with another one's body, and the second attempt went
+    to the first address again.
     """
 
     @pytest.mark.parametrize(
@@ -254,18 +262,16 @@ class TestAttemptsApart:
             (WHOLE, [head(200, *LEAKS, "content-length: 100"), b"{", End.CLOSE]),
             (STREAM, busy(500, *LEAKS)),
             (STREAM, [whole(JSON, *LEAKS)]),
-            (
-                STREAM,
-                [STREAM_HEAD[:-2] + "\r\n".join([*LEAKS, "", ""]).encode(), chunk(ROLE), chunk(ERROR), LAST],
-            ),
+            (STREAM, telling([STREAM_HEAD, chunk(ROLE), chunk(ERROR), LAST], *LEAKS)),
         ],
     )
     @in_virtual_time()
     async def test_only_the_winners_head_and_body_arrive(self, request_: bytes, fails: Plan) -> None:
         good = GOOD_STREAM if request_ is STREAM else GOOD
-        wins = [good[0].replace(b"\r\n", b"\r\nx-winner: 1\r\n", 1), *good[1:]]
-        async with serving(fails, wins, kitchens=2) as place:
-            answer = await place.ask(request_.replace(b"Host:", b"Authorization: Bearer sk-client\r\nHost:", 1))
+        async with serving(fails, telling(good, "x-winner: 1"), kitchens=2) as place:
+            answer = await place.ask(
+                request_.replace(b"Host:", b"Authorization: Bearer sk-client\r\nHost:", 1)
+            )
             assert (answer.status, answer.value(b"x-winner")) == (200, b"1")
             assert answer.body == (SEEN if request_ is STREAM else JSON)
             names = {name for name, _ in answer.headers}
@@ -285,7 +291,10 @@ class TestAttemptsApart:
                 assert asked.values("host") == [url.removeprefix("http://")]
                 assert b"sk-client" not in asked.raw_head + asked.body
                 assert asked.values("cookie") == []
-            kept = [[line for line in asked.headers if line[0] not in ("host", ATTEMPT)] for asked in (first, second)]
+            kept = [
+                [line for line in asked.headers if line[0] not in ("host", ATTEMPT)]
+                for asked in (first, second)
+            ]
             assert kept[0] == kept[1]
             assert (first.body, first.target) == (second.body, second.target)
 

@@ -6,7 +6,8 @@ import asyncio
 
 from tests.net.http import post
 from tests.proxy.place import CHAT, STREAM, Place, chat, in_virtual_time, serving
-from tests.proxy.upstream import DONE, FINISH, LAST, ROLE, STREAM as HEAD, Menu, Plan, Step, chunk, word
+from tests.proxy.upstream import DONE, FINISH, LAST, ROLE, Menu, Plan, Step, chunk, word
+from tests.proxy.upstream import STREAM as HEAD
 
 WORDS = 20
 

@@ -345,7 +345,9 @@ class Gateway:
                 break
             ticket, endpoint = found
             if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
-                self._stop(ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects)
+                self._stop(
+                    ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
+                )
                 continue
             effects.append(self._go(ticket, endpoint, pool, now))
         queue.settle_in()

@@ -124,6 +124,8 @@ class Pool:
         if not queue.behind(ticket) and ROUTING[limits.routing](endpoints, ticket, limits, now) is not None:
             return ()
         wait_s = queue.wait_s(ticket, limits, now)
+        if rest_s := _rest_s(endpoints, now):
+            wait_s = max(wait_s or 0.0, rest_s)
         if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
             message = f"it would have to wait about {wait_s:.1f} s, longer than it can"
             raise Refusal(Outcome.DEADLINE_UNMEETABLE, message, retry_after_s=later(wait_s))
@@ -192,13 +194,18 @@ class Pool:
         self.service_s = mean_s + RECENT * (service_s - mean_s)
 
     def drain_s(self, endpoints: Sequence[Endpoint], now: float) -> float:
-        """What those who wait will take, one after the other in all places, by the time answers take.
-
-        Where all endpoints rest, it begins when the first of them is back.
-        """
-        ready = [endpoint for endpoint in endpoints if endpoint.state is READY]
-        places = sum(each.share * (self.limits.cap or each.cap or CAP_START) for each in ready)
+        """What those who wait will take, one after the other in all places, by the time answers take."""
+        places = sum(
+            endpoint.share * (self.limits.cap or endpoint.cap or CAP_START)
+            for endpoint in endpoints
+            if endpoint.state is READY
+        )
         if not places:
             return 0.0
-        rest_s = max(0.0, min(endpoint.rests_until for endpoint in ready) - now)
-        return rest_s + (self.queue.waiting + 1) * (self.service_s or 1.0) / places
+        return _rest_s(endpoints, now) + (self.queue.waiting + 1) * (self.service_s or 1.0) / places
+
+
+def _rest_s(endpoints: Sequence[Endpoint], now: float) -> float:
+    """How long until the first of them is back, where all have asked to be left alone."""
+    back = min((each.rests_until for each in endpoints if each.state is READY), default=0.0)
+    return max(0.0, back - now)

@@ -24,7 +24,7 @@ DROPPED = frozenset(
 )
 HIDDEN = (DROPPED, DROPPED | {b"cache-control", b"x-accel-buffering"})
 HIDDEN_OF_LIMITED = tuple(names | ratelimits.NAMES for names in HIDDEN)
-"""What does not pass of a whole answer's head and of a stream's; and where there are limits of ours to tell."""
+"""What does not pass of a whole answer's head, and of a stream's; and where there are limits to tell."""
 STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 REFUSAL_LINES = b"x-should-retry: false\r\n"
 """An engine's refusal would be the same again; without this word clients repeat every 5xx."""
@@ -91,13 +91,11 @@ def refusal_of(failed: UpstreamFailed) -> Refusal:
     told: list[tuple[str, str]] = []
     if head is not None and failure.kind is FailureKind.STATUS_429:
         told = [(n.decode(), v.decode("latin-1")) for n, v in head.headers if n in ratelimits.NAMES]
-    return Refusal(
-        failure.kind.outcome, message, retry_after_s=failure.retry_after_s, headers=tuple(told)
-    )
+    return Refusal(failure.kind.outcome, message, retry_after_s=failure.retry_after_s, headers=tuple(told))
 
 
 def limit_refusal(refusal: Refusal, ticket: Ticket, now: float) -> None:
-    """Have a refusal tell what its client has left here, in place of what an engine says of its own limits."""
+    """Have a refusal tell what its client has left here, in place of what an engine says of its limits."""
     if ticket.hold is not None and (levels := ticket.hold.levels(now)) is not None:
         refusal.levels = levels
         refusal.headers = tuple(line for line in refusal.headers if line[0].encode() not in ratelimits.NAMES)
