@@ -25,6 +25,7 @@ from tests.proxy.upstream import (
     ROLE,
     SEEN,
     End,
+    Menu,
     Plan,
     chunk,
     head,
@@ -227,7 +228,7 @@ class TestOneError:
         async with serving(kitchens=2, health=quiet) as place:
             ill = place.kitchens[0]
             if fault in plans:
-                ill.menu = type(place.menu)(plans[fault])
+                ill.menu = Menu(plans[fault])
             elif fault == "refuses":
                 place.memory.refuse(*ill.address)
             else:
@@ -283,7 +284,7 @@ class TestAttemptsApart:
     @in_virtual_time()
     async def test_the_second_attempt_is_the_first_but_for_its_target(self, request_: bytes) -> None:
         async with serving(busy(500), GOOD_STREAM if request_ is STREAM else GOOD, kitchens=2) as place:
-            secret = b"Authorization: Bearer sk-client\r\nCookie: a=b\r\nHost:"
+            secret = b"Authorization: Bearer sk-client\r\nCookie: a=b\r\nTraceparent: 00-1\r\nHost:"
             assert (await place.ask(request_.replace(b"Host:", secret, 1))).status == 200
             first, second = place.menu.asked
             for asked in (first, second):
@@ -297,6 +298,21 @@ class TestAttemptsApart:
             ]
             assert kept[0] == kept[1]
             assert (first.body, first.target) == (second.body, second.target)
+
+    @in_virtual_time()
+    async def test_the_first_address_is_not_asked_again_though_it_is_the_emptier(self) -> None:
+        async with serving(GOOD, kitchens=2) as place:
+            fails, works = place.kitchens
+            works.menu, fails.menu = Menu([5.0, *GOOD]), Menu(busy(500, "x-y: 1"))
+            clients = [await place.client() for _ in range(6)]
+            for number, client in enumerate(clients):
+                client.send(post(CHAT, chat(seed=number)))
+                await asyncio.sleep(0.1)
+            for client in clients:
+                assert (await client.answer()).status == 200
+            assert len(works.menu.asked) == 6
+            bodies = [asked.body for asked in fails.menu.asked]
+            assert len(bodies) == len(set(bodies)) >= 3
 
     @in_virtual_time()
     async def test_when_all_fail_nothing_of_any_is_told(self) -> None:
