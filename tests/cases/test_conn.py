@@ -14,7 +14,7 @@ from maitred.config.tree import Config, EndpointsDns, Model, Queue, Upstream
 from maitred.control import discovery, sources
 from tests.cases.place import ANYWHERE, Place, deaf, on_sockets, open_sockets, opened, serving
 from tests.cases.upstream import GOOD, SILENCE, Engine, Plan, card, stream
-from tests.net.http import Broken, Client
+from tests.net.http import Broken, Client, post
 from tests.proxy import place as proxy_place
 from tests.proxy import upstream as proxy_upstream
 from tests.proxy.faults import spoken
@@ -117,6 +117,33 @@ class TestLongIsNoFault:
             both = await asyncio.gather(place.ask(WHOLE), place.ask(WHOLE))
             assert [answer.body for answer in both] == [JSON, JSON]
             assert max(line["queue_s"] for line in place.lines) >= 299
+
+    @pytest.mark.parametrize(
+        ("said", "wait_s"),
+        [("5", 5), ("0.5", 0.5), ("3600", 30), ("", 30), ("0", 30), ("-1", 30), ("nan", 30)],
+    )
+    @in_virtual_time(1000)
+    async def test_a_request_may_say_that_it_waits_less_and_never_that_it_waits_more(
+        self, said: str, wait_s: float
+    ) -> None:
+        """By the header in which the official clients tell their own time limit."""
+        patience = [f"x-stainless-read-timeout: {said}"] if said else []
+        async with proxy_place.serving(proxy_upstream.SILENCE, model={"cap": 1}) as place:
+            client = await place.client()
+            client.send(WHOLE)
+            await place.menu.called()
+            asked = post(proxy_place.CHAT, proxy_place.chat(seed=1), *patience)
+            assert await proxy_place.took(place.ask(asked)) == pytest.approx(wait_s)
+            assert place.outcomes == ["queue_deadline"]
+            client.leave()
+
+    @in_virtual_time(1000)
+    async def test_its_patience_cuts_no_answer_that_has_begun(self) -> None:
+        ticks = [step for n in range(60) for step in (1.0, chunk(word(f"{n} ")))]
+        plan: proxy_upstream.Plan = [STREAM_HEAD, chunk(ROLE), *ticks, chunk(FINISH), chunk(DONE), LAST]
+        async with proxy_place.serving(plan) as place:
+            asked = post(proxy_place.CHAT, proxy_place.chat(stream=True), "x-stainless-read-timeout: 5")
+            assert (await place.ask(asked)).body.endswith(DONE)
 
     @on_sockets
     async def test_each_wait_has_its_own_setting_and_it_is_obeyed(self) -> None:

@@ -10,7 +10,7 @@ from maitred.control.watch import ANSWERS_MIN
 from maitred.observe.exposition import render
 from tests.cases.place import Place, on_sockets, serving
 from tests.cases.upstream import stream
-from tests.net.http import post
+from tests.net.http import get, post
 from tests.proxy.place import CHAT, chat
 
 CANARY = "canary-7f3a"
@@ -40,6 +40,8 @@ class TestLabels:
                 )
                 for body in (chat(user=mark, metadata={"user": mark}), chat(model=mark)):
                     await place.ask(post(f"{CHAT}?user={mark}", body, *headers))
+                await place.ask(get(f"/v1/models/{mark}", *headers))
+                await place.ask(post(f"/v1/{mark}", chat(), *headers))
                 sizes.add(text(place).count("\n"))
             assert len(sizes) == 1
             assert CANARY not in text(place)

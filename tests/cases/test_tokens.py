@@ -51,6 +51,32 @@ class TestMediaInLimits:
             assert answer.status == 200
 
     @on_sockets
+    async def test_nor_is_a_picture_that_a_tool_answered_with_text(self) -> None:
+        picture = {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": PICTURE.partition(",")[2]},
+        }
+        result = {"type": "tool_result", "tool_use_id": "t1", "content": [picture]}
+        messages = [
+            {"role": "user", "content": WORDS},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "see", "input": {}}]},
+            {"role": "user", "content": [result]},
+        ]
+        async with serving(model={"limits": self.LIMIT}) as place:
+            body = json.dumps({"model": "m", "max_tokens": 100, "messages": messages}).encode()
+            assert (await place.ask(post("/v1/messages", body))).status == 200
+
+    @on_sockets
+    async def test_what_the_engine_counts_takes_the_place_of_the_estimate(self) -> None:
+        part = {"type": "image_url", "image_url": {"url": PICTURE}}
+        async with serving(model={"limits": self.LIMIT}) as place:
+            answer = await place.ask(post(CHAT, chat(messages=message(part), max_tokens=100)))
+            before = 50_000 - int(answer.value(b"x-ratelimit-remaining-tokens"))
+            assert 1000 < before < 2000  # as it was thought, while it was not over yet
+            answer = await place.ask(post(CHAT, chat()))
+            assert 50_000 - int(answer.value(b"x-ratelimit-remaining-tokens")) < 400  # 7, and the new one's
+
+    @on_sockets
     async def test_as_many_bytes_of_text_do_not_and_the_estimate_is_told(self) -> None:
         async with serving(model={"limits": self.LIMIT}) as place:
             body = chat(messages=message({"type": "text", "text": PICTURE}), max_tokens=100)

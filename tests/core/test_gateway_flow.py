@@ -580,6 +580,19 @@ def test_the_only_engine_rests_and_the_timer_rings_at_its_end() -> None:
     assert hall.seated() == [waiting]
 
 
+def test_who_comes_while_all_rest_longer_than_it_can_wait_is_told_at_once() -> None:
+    hall = Hall(limited(queue_wait_s=30.0))
+    hall.open(p="ab")
+    for rest_s in (40.0, 50.0):
+        hall.fail(hall.seat(), FailureKind.STATUS_429, retry_after_s=rest_s)
+    hall.release()
+    refusal = refused(hall)
+    assert refusal.outcome is Outcome.DEADLINE_UNMEETABLE
+    assert 40.0 <= (refusal.retry_after_s or 0.0) <= 50.0
+    hall.now += 20.0
+    hall.accept()  # 20 s are left, and 30 s to wait
+
+
 @pytest.mark.parametrize(
     ("kind", "asked_s", "rests_s"),
     [

@@ -136,8 +136,15 @@ def test_the_time_to_drain_goes_by_all_places(cap: int, own: int, places: int) -
     some.served(8.0)
     for _ in range(9):
         some.queue.push(ticket(some))
-    assert some.drain_s([endpoint(cap=own)]) == pytest.approx(10 * 8.0 / places)
-    assert some.drain_s([]) == 0.0
+    assert some.drain_s([endpoint(cap=own)], NOW) == pytest.approx(10 * 8.0 / places)
+    assert some.drain_s([], NOW) == 0.0
+
+
+def test_the_wait_told_is_not_over_before_the_first_endpoint_has_rested() -> None:
+    some = pool(cap=1)
+    resting = [endpoint(rests_until=NOW + rest_s) for rest_s in (40.0, 7.0)]
+    assert some.drain_s(resting, NOW) == pytest.approx(7.5)
+    assert some.drain_s([*resting, endpoint()], NOW) == pytest.approx(1 / 3)
 
 
 def test_a_refusal_for_want_of_room_tells_the_wait() -> None:

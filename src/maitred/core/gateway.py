@@ -114,9 +114,10 @@ class Gateway:
         if pool.queue.waiting or pool.queue.full(request.body_bytes, pool.limits):
             try:
                 self._let_wait(ticket, pool, now)
-            except Refusal:
+            except Refusal as refusal:
                 if ticket.hold is not None:
                     self.limiter.give_back(ticket.hold, now)
+                    refusal.levels = ticket.hold.levels(now)
                 raise
         pool.budget.request(now)
         pool.queue.push(ticket, pool.limits)
@@ -329,7 +330,7 @@ class Gateway:
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
         for victim in pool.admit(ticket, self._by_pool.get(pool.name, ()), now, self._later):
-            wait_s = pool.drain_s(self._by_pool.get(pool.name, ()))
+            wait_s = pool.drain_s(self._by_pool.get(pool.name, ()), now)
             self._stop(victim, Outcome.EVICTED, self._later(wait_s), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
@@ -344,7 +345,9 @@ class Gateway:
                 break
             ticket, endpoint = found
             if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
-                self._stop(ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints)), now, effects)
+                self._stop(
+                    ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
+                )
                 continue
             effects.append(self._go(ticket, endpoint, pool, now))
         queue.settle_in()
@@ -371,7 +374,7 @@ class Gateway:
         endpoints = self._by_pool.get(pool.name, ())
         while (ticket := pool.queue.overdue(now)) is not None:
             outcome = Outcome.QUEUE_DEADLINE if ready(endpoints) else Outcome.NO_ENDPOINT
-            self._stop(ticket, outcome, self._later(pool.drain_s(endpoints)), now, effects)
+            self._stop(ticket, outcome, self._later(pool.drain_s(endpoints, now)), now, effects)
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""

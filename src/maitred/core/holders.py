@@ -122,8 +122,9 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
 
     `amounts` are by kind of bucket. Only the kind of holder is named: its client may not know of others.
     """
+    levels = tightest(holders, now)
     if (message := _over_budget(holders, amounts, money, spent_alone=True)) is not None:
-        return Refusal(Outcome.QUOTA_SPENT, message)
+        return Refusal(Outcome.QUOTA_SPENT, message, levels=levels)
     lacking = [
         (bucket.missing_s(amounts[bucket.kind], now), bucket, holder)
         for holder in holders
@@ -133,7 +134,6 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
     missing_s, bucket, holder = max(lacking, key=lambda each: each[0], default=(0.0, None, holders[0]))
     if missing_s < SETTLES_S and (message := _over_budget(holders, amounts, money)) is not None:
         message += "; what still runs has its estimate set aside, and may turn out to need less"
-        levels = tightest(holders, now)
         return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=SETTLES_S, levels=levels)
     full = next((each for each in holders if 0 < each.limits.concurrent <= each.running), None)
     if bucket is not None and (missing_s > SLACK_S or full is None):
@@ -141,15 +141,11 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
         message = f"{holder.label} has {left} left of {bucket.limit} {kind} a minute"
         if bucket.kind != REQUESTS:
             message += f"; {_estimate(amounts)}"
-        return Refusal(
-            Outcome.RATE_LIMITED,
-            message,
-            retry_after_s=_rounded_up(missing_s),
-            levels=tightest(holders, now),
-        )
+        wait_s = _rounded_up(missing_s)
+        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=wait_s, levels=levels)
     holder = full or holder
     message = f"{holder.label} has {holder.running} of {holder.limits.concurrent} requests running or waiting"
-    return Refusal(Outcome.CONCURRENCY_LIMITED, message)
+    return Refusal(Outcome.CONCURRENCY_LIMITED, message, levels=levels)
 
 
 def _over_budget(

@@ -124,6 +124,8 @@ class Pool:
         if not queue.behind(ticket) and ROUTING[limits.routing](endpoints, ticket, limits, now) is not None:
             return ()
         wait_s = queue.wait_s(ticket, limits, now)
+        if rest_s := _rest_s(endpoints, now):
+            wait_s = max(wait_s or 0.0, rest_s)
         if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
             message = f"it would have to wait about {wait_s:.1f} s, longer than it can"
             raise Refusal(Outcome.DEADLINE_UNMEETABLE, message, retry_after_s=later(wait_s))
@@ -131,7 +133,7 @@ class Pool:
             return ()
         victims = queue.victims(ticket, limits)
         if not victims:
-            drain_s = self.drain_s(endpoints) if wait_s is None else wait_s
+            drain_s = self.drain_s(endpoints, now) if wait_s is None else wait_s
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
         return victims
 
@@ -191,11 +193,19 @@ class Pool:
         mean_s = self.service_s if self.service_s is not None else service_s
         self.service_s = mean_s + RECENT * (service_s - mean_s)
 
-    def drain_s(self, endpoints: Sequence[Endpoint]) -> float:
+    def drain_s(self, endpoints: Sequence[Endpoint], now: float) -> float:
         """What those who wait will take, one after the other in all places, by the time answers take."""
         places = sum(
             endpoint.share * (self.limits.cap or endpoint.cap or CAP_START)
             for endpoint in endpoints
             if endpoint.state is READY
         )
-        return (self.queue.waiting + 1) * (self.service_s or 1.0) / places if places else 0.0
+        if not places:
+            return 0.0
+        return _rest_s(endpoints, now) + (self.queue.waiting + 1) * (self.service_s or 1.0) / places
+
+
+def _rest_s(endpoints: Sequence[Endpoint], now: float) -> float:
+    """How long until the first of them is back, where all have asked to be left alone."""
+    back = min((each.rests_until for each in endpoints if each.state is READY), default=0.0)
+    return max(0.0, back - now)

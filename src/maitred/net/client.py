@@ -29,14 +29,15 @@ class AnswerHead(Struct):
     """Status and headers of an answer (names in lower case).
 
     `length` None: it comes in chunks, or, `until_close`, ends with the connection. Several answers may share
-    a head, one after the other; `lines` keeps what the reader made of its headers for the next of them.
+    a head, one after the other; `lines` keeps what the reader made of its headers for the next of them, by
+    what it left out.
     """
 
     status: int
     headers: list[tuple[bytes, bytes]]
     length: int | None
     until_close: bool = False
-    lines: bytes | None = None
+    lines: dict[frozenset[bytes], bytes] = {}
 
 
 class Reader(Protocol):

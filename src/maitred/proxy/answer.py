@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from email.utils import parsedate_to_datetime
 
 from msgspec import Struct, structs
 
@@ -20,8 +21,10 @@ DROPPED = frozenset(
     b"access-control-allow-origin access-control-allow-methods "
     b"access-control-allow-headers access-control-allow-credentials access-control-expose-headers "
     b"access-control-max-age".split()
-).union(ratelimits.NAMES)
-DROPPED_OF_STREAMS = DROPPED | {b"cache-control", b"x-accel-buffering"}
+)
+HIDDEN = (DROPPED, DROPPED | {b"cache-control", b"x-accel-buffering"})
+HIDDEN_OF_LIMITED = tuple(names | ratelimits.NAMES for names in HIDDEN)
+"""What does not pass of a whole answer's head, and of a stream's; and where there are limits to tell."""
 STREAM_LINES = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 REFUSAL_LINES = b"x-should-retry: false\r\n"
 """An engine's refusal would be the same again; without this word clients repeat every 5xx."""
@@ -39,13 +42,16 @@ class Answered(Struct, frozen=True):
 
 
 class UpstreamFailed(Exception):  # noqa: N818 - names what happened
-    """A leg failed. `usage` is what the client got of it before."""
+    """A leg failed. `usage` is what the client got of it before, `head` the engine's answer if one came."""
 
-    def __init__(self, leg: Leg, failure: Failure, usage: Usage | None = None) -> None:
+    def __init__(
+        self, leg: Leg, failure: Failure, usage: Usage | None = None, head: AnswerHead | None = None
+    ) -> None:
         super().__init__(f"{failure.kind.label}: {failure.detail}")
         self.leg = leg
         self.failure = failure
         self.usage = usage
+        self.head = head
 
 
 def failure_of_head(head: AnswerHead, request: Request) -> Failure | None:
@@ -60,7 +66,7 @@ def failure_of_head(head: AnswerHead, request: Request) -> Failure | None:
     if status == 501:  # the engine cannot do this at all, and neither can another of its kind
         return None
     if status >= 500:
-        return Failure(FailureKind.STATUS_5XX, status, None, f"the engine answered {status}")
+        return Failure(FailureKind.STATUS_5XX, status, _retry_after_s(head), f"the engine answered {status}")
     if status < 400:
         return Failure(FailureKind.BAD_RESPONSE, status, None, f"the engine answered {status}")
     return None
@@ -80,9 +86,19 @@ def in_clients_shape(head: AnswerHead, body: bytes, request: Request) -> tuple[A
 
 def refusal_of(failed: UpstreamFailed) -> Refusal:
     """What a client is told of a failure that no other seat could mend."""
-    failure = failed.failure
+    failure, head = failed.failure, failed.head
     message = f"the engine failed: {failure.detail or failure.kind.label}"
-    return Refusal(failure.kind.outcome, message, retry_after_s=failure.retry_after_s)
+    told: list[tuple[str, str]] = []
+    if head is not None and failure.kind is FailureKind.STATUS_429:
+        told = [(n.decode(), v.decode("latin-1")) for n, v in head.headers if n in ratelimits.NAMES]
+    return Refusal(failure.kind.outcome, message, retry_after_s=failure.retry_after_s, headers=tuple(told))
+
+
+def limit_refusal(refusal: Refusal, ticket: Ticket, now: float) -> None:
+    """Have a refusal tell what its client has left here, in place of what an engine says of its limits."""
+    if ticket.hold is not None and (levels := ticket.hold.levels(now)) is not None:
+        refusal.levels = levels
+        refusal.headers = tuple(line for line in refusal.headers if line[0].encode() not in ratelimits.NAMES)
 
 
 def is_event_stream(head: AnswerHead) -> bool:
@@ -92,18 +108,19 @@ def is_event_stream(head: AnswerHead) -> bool:
 
 def answer_lines(head: AnswerHead, ticket: Ticket, now: float, *, streamed: bool) -> bytes:
     """The engine's headers as lines for the client, with our request id and what is left of limits."""
-    request = ticket.request
-    if (lines := head.lines) is None or streamed:
-        lines = _passed(head, streamed=streamed)
-        head.lines = None if streamed else lines
-    if ticket.hold is not None and (levels := ticket.hold.levels(now)) is not None:
+    request, hold = ticket.request, ticket.hold
+    levels = hold.levels(now) if hold is not None else None
+    hidden = (HIDDEN if levels is None else HIDDEN_OF_LIMITED)[streamed]
+    lines = head.lines.get(hidden)
+    if lines is None:
+        lines = head.lines[hidden] = _passed(head, hidden, streamed=streamed)
+    if levels is not None:
         lines += ratelimits.lines(levels, request.api, time.time())
     return lines + errors.id_lines(request.api, request.id)
 
 
-def _passed(head: AnswerHead, *, streamed: bool) -> bytes:
+def _passed(head: AnswerHead, hidden: frozenset[bytes], *, streamed: bool) -> bytes:
     """What of the engine's headers goes on, and what we say of any such answer."""
-    hidden = DROPPED_OF_STREAMS if streamed else DROPPED
     lines = STREAM_LINES if streamed else b"" if head.status == 200 else REFUSAL_LINES
     for name, value in head.headers:
         if name == b"connection" and value.lower() not in NAMES_NOTHING:
@@ -112,7 +129,11 @@ def _passed(head: AnswerHead, *, streamed: bool) -> bytes:
 
 
 def _retry_after_s(head: AnswerHead) -> float | None:
-    for name, value in head.headers:
-        if name == b"retry-after" and value.isdigit():
-            return float(value)
-    return None
+    """What the engine asks for: seconds, or an instant by its clock."""
+    said = next((value for name, value in head.headers if name == b"retry-after"), b"")
+    if said.isdigit():
+        return float(said)
+    try:
+        return max(0.0, parsedate_to_datetime(said.decode("latin-1")).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -20,7 +20,7 @@ from maitred.door.house import House
 from maitred.door.identify import Identify
 from maitred.door.inflate import packed
 from maitred.door.read import APIS, read
-from maitred.proxy.answer import UpstreamFailed, refusal_of
+from maitred.proxy.answer import UpstreamFailed, limit_refusal, refusal_of
 from maitred.proxy.dispatch import Dispatch
 from maitred.proxy.exchange import Exchange
 from maitred.wire.requests import Rules
@@ -84,6 +84,8 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
                     raise refusal_of(failed) from failed
     except Refusal as refusal:
         outcome = refusal.outcome
+        if ticket is not None:
+            limit_refusal(refusal, ticket, house.clock())
         exchange.refuse(refusal, request_id, api)
     except asyncio.CancelledError:
         outcome = Outcome.CLIENT_GONE

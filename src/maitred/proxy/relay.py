@@ -320,7 +320,8 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if over.done():  # cancelled a moment ago: the client left
             pass
         elif failure is not None:
-            over.set_exception(UpstreamFailed(self._leg, structs.replace(failure, final=begun), usage))
+            head = self._head if failure.status else None
+            over.set_exception(UpstreamFailed(self._leg, structs.replace(failure, final=begun), usage, head))
         else:
             over.set_result(Answered(COMPLETED if self._head.status == 200 else ENGINE_REFUSED, usage))
 
