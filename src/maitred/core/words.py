@@ -6,7 +6,9 @@ are float seconds on the shell's monotonic clock; token counts are ints.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +17,7 @@ from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.outcome import FailureKind, Outcome
 
+NOTHING_CACHED: Mapping[str, int] = MappingProxyType({})
 PROGRESS_TOKENS = 16
 """`progress` is told at multiples of this: by count, so that replays do not depend on how reads were cut."""
 
@@ -60,6 +63,10 @@ class Request(Struct, frozen=True, gc=False):
     what one answer may have, 0 where nobody said. `band`: the name of its priority class, "" for the
     identity's first. `deadline_s`: the client gives up so long after its arrival. `ttft_s`: the time to first
     token it asked to be held to. `retry`: how often the client says it has tried before.
+
+    `prefix`: chained keys of its prompt's bytes, each of all up to an end that `core/prefix.py` lists. `blocks`:
+    the same of its tokens, of each `block_tokens`, where these are known. `session`: what the client calls the
+    conversation, "" for nothing.
     """
 
     id: str
@@ -78,6 +85,10 @@ class Request(Struct, frozen=True, gc=False):
     deadline_s: float | None = None
     ttft_s: float | None = None
     retry: int = 0
+    prefix: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    block_tokens: int = 0
+    session: str = ""
 
 
 class Identity(Struct, frozen=True):
@@ -267,7 +278,8 @@ class Ticket(Struct, eq=False):
 
     `band` is the priority class, `rank` its number from the highest, `weight` the tenant's. `prompt_tokens`
     is the best guess at its prompt, `expected` at its answers, `need` the KV cache to set aside, in tokens;
-    `ttft_s` the goal for its first token, 0 for none. `flow` is whom its service was `charged` to. `hold` is
+    `ttft_s` the goal for its first token, 0 for none. `cached`: by endpoint name, tokens of its prompt that are
+    thought to be in the cache there. `flow` is whom its service was `charged` to. `hold` is
     what it has taken of limits.
     """
 
@@ -294,6 +306,7 @@ class Ticket(Struct, eq=False):
     flow: Any = None
     charged: float = 0.0
     hold: Hold | None = None
+    cached: Mapping[str, int] = NOTHING_CACHED
 
 
 class Go(Struct, frozen=True, gc=False):
@@ -428,6 +441,19 @@ class Observed(Struct, frozen=True, tag=True):
     load: Load
 
 
+class KvEvents(Struct, frozen=True, tag=True):
+    """Change: an engine said what came into its cache and what left it, as keys of `Request.blocks`.
+
+    `cleared`: first of all it has lost everything. `lost`: events were missed, so what was known is not sure.
+    """
+
+    endpoint: str
+    stored: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
+    cleared: bool = False
+    lost: bool = False
+
+
 class Held(Struct, frozen=True, tag=True):
     """Change: the operator takes an endpoint out (`held`), or lets it in again."""
 
@@ -441,4 +467,4 @@ class Reset(Struct, frozen=True, tag="Settings"):
     settings: Settings
 
 
-Change = Endpoints | Probed | Observed | Held | Reset | Periods | Accounts
+Change = Endpoints | Probed | Observed | Held | KvEvents | Reset | Periods | Accounts
