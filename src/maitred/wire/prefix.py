@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from msgspec.json import encode
 from xxhash import xxh3_64_intdigest
@@ -17,7 +18,7 @@ TOKEN_BYTES = 4
 BLOCKS_MAX = 8192
 """Most keys of one prompt: 131,072 tokens in blocks of 16. What lies beyond has none."""
 
-Tokens = bytes | memoryview | array[int]
+Tokens: TypeAlias = "bytes | memoryview | array[int]"
 """Little-endian u32, or an array of type I."""
 
 
