@@ -59,6 +59,8 @@ def values(kind: Shape) -> st.SearchStrategy[Any]:
         words = [strategy for known, strategy in LEAVES if known is kind]
         if "anyOf" in kind.schema:  # a number, or a word for none
             return st.integers(0, 10**9 - 1)
+        if "maximum" in kind.schema:
+            return st.integers(kind.schema["minimum"], kind.schema["maximum"])
         return words[0] if words else st.sampled_from(kind.schema["enum"])
     if isinstance(kind, Listed):
         return st.lists(values(kind.item), min_size=kind.length_min, max_size=3, unique=kind.distinct).map(
