@@ -24,6 +24,7 @@ from maitred.core.limiter import Limiter
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
+from maitred.core.prefix import TOKENS_GUESS
 from maitred.core.queue import NEVER
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -369,6 +370,8 @@ class Gateway:
         attempts = ticket.attempts = ticket.attempts + 1
         leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
         saturation.reserve(leg, now)
+        if pool.prefixes is not None:
+            pool.prefixes.sent(ticket.request, endpoint, endpoint.facts.kv_tokens or TOKENS_GUESS)
         ticket.phase = DISPATCHED
         legs = ticket.legs = [leg]
         return Go(ticket, legs)
