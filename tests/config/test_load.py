@@ -259,8 +259,8 @@ PS512 or ES256 or ES384 or ES512 or EdDSA""",
         3 auth.jwt.jwks: 'ftp://sso/keys' is no URL of a key set; write such as \
 https://sso.example.com/.well-known/jwks.json
         3 auth.jwt.algorithms: is empty; write at least one
-        3 auth.jwt: issuer is missing; write issuer: qwen3-32b
-        3 auth.jwt: audience is missing; write audience: qwen3-32b""",
+        3 auth.jwt: issuer is missing; write issuer: https://sso.example.com
+        3 auth.jwt: audience is missing; write audience: maitred""",
     MINIMAL + "auth: {jwt: {issuer: sso, audience: b}}": """
         3 auth.jwt.issuer: 'sso' is no URL to ask for its keys; write jwks: too""",
     MINIMAL + "store: {url: 'postgresql://me:canary@db/m'}": """
