@@ -140,13 +140,13 @@ models:
     MINIMAL + "tenants: [a]": """
         3 tenants: must be a mapping of names, each with its settings""",
     MINIMAL
-    + "tenants: {a: {budget: {}}, b: {budget: {usd_per_day: 1}}}\n"
+    + "tenants: {a: {budget: {}}, b: {budget: {tokens_per_day: 1}}}\n"
     + "default_tenant:\n  budget: {tokens_per_day: 1}": """
         3 tenants.b.budget: what was spent would be forgotten at a restart, so it needs a store; \
 write store: {url: sqlite:///maitred.db}
         5 default_tenant.budget: what was spent would be forgotten at a restart, so it needs a store; \
 write store: {url: sqlite:///maitred.db}""",
-    "version: 1\nmodels: [{name: a, endpoints: [http://h], budget: {usd_per_day: 1}}]": """
+    "version: 1\nmodels: [{name: a, endpoints: [http://h], budget: {tokens_per_day: 1}}]": """
         2 models[0].budget: what was spent would be forgotten at a restart, so it needs a store; \
 write store: {url: sqlite:///maitred.db}""",
     MINIMAL
@@ -156,6 +156,11 @@ write store: {url: sqlite:///maitred.db}""",
         4 tenants.a.limits.tokens_per_min: '2G' is not a count; \
 write a whole number with no unit, k or M, such as 256
         4 tenants.a.budget.usd_per_month: '$5' is no sum of USD; write a number such as 2000 or 0.15""",
+    "version: 1\nmodels: [{name: a, endpoints: [http://h]}]\n"
+    "store: {url: 'sqlite:///maitred.db'}\n"
+    "tenants: {a: {budget: {usd_per_day: 1}}}": """
+        1: a budget is in USD and no model has a price, so that nothing would count; \
+write such as price: {prompt: 0.15, output: 0.6} in models[]""",
     MINIMAL
     + "default_tenant: {limits: {requests_per_min: 0, concurrent: 0}}\n"
     + "store: {url: 'sqlite:///maitred.db'}\n"

@@ -17,6 +17,7 @@ from maitred.app.identity import open_store
 from maitred.config.auth import Auth, Store
 from maitred.config.secret import checked
 from maitred.config.tree import Config
+from maitred.config.units import quote
 from maitred.control.keys import digest, mint
 from maitred.store.rows import KeyRow
 from maitred.store.store import Store as Database
@@ -31,11 +32,15 @@ class NoKeys(Exception):  # noqa: N818 - names what is the case
 def add(config: Config, key: KeyRow, imported: str | None = None) -> tuple[str, str]:
     """Keep a key like this one, whose id, digest and time are filled in; its id, and the key itself.
 
-    `imported` is a key that is in use elsewhere. Raises NoKeys, StoreError; ValueError for a bad key.
+    `imported` is a key that is in use elsewhere. Raises NoKeys, StoreError; ValueError for a bad key, and a
+    band that the configuration does not name.
     """
     auth = config.auth
     if not isinstance(auth, Auth) or not auth.keys or auth.pepper is None:
         raise NoKeys("no keys are kept; write auth: {keys: store, pepper: {env: MAITRED_AUTH_PEPPER}}")
+    known = [band.name for band in config.bands]
+    if known and (strange := next((band for band in key.bands if band not in known), None)):
+        raise ValueError(f"no band is named {quote(strange)}; there are {', '.join(known)}")
     id_, token = mint()
     if imported is not None:
         token = checked(imported, "standard input")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from maitred.config.auth import STORE_DEFAULT, Auth, parse_jwks
+from maitred.config.flow import Price
 from maitred.config.kinds import Kind
 from maitred.config.raw import ConfigError, Raw, read_file
 from maitred.config.reader import Reader
@@ -96,6 +97,7 @@ def _contradictions(root: Raw, config: Config) -> Iterator[str]:
     yield from _open_ports(root, config)
     yield from _nobody_let_in(root, config)
     yield from _forgotten_budgets(root)
+    yield from _budgets_without_price(root, config)
     drain = config.drain
     if drain.grace_s is not None and drain.notice_s + drain.limit_s > drain.grace_s:
         notice, limit, grace = map(print_duration, (drain.notice_s, drain.limit_s, drain.grace_s))
@@ -152,6 +154,17 @@ def _forgotten_budgets(root: Raw) -> Iterator[str]:
                 f"{budget.where}: what was spent would be forgotten at a restart, so it needs a store; "
                 f"write store: {{url: {STORE_DEFAULT}}}"
             )
+
+
+def _budgets_without_price(root: Raw, config: Config) -> Iterator[str]:
+    """Budgets of money where nothing costs any, so that they would bind nobody."""
+    budgets = [holder.budget for holder in (*config.models, *config.tenants.values(), config.default_tenant)]
+    money = any(budget.usd_per_day or budget.usd_per_month for budget in budgets)
+    if money and all(model.price == Price() for model in config.models):
+        yield (
+            f"{root.where}: a budget is in USD and no model has a price, so that nothing would count; "
+            "write such as price: {prompt: 0.15, output: 0.6} in models[]"
+        )
 
 
 def _open_ports(root: Raw, config: Config) -> Iterator[str]:
