@@ -158,7 +158,8 @@ def _forgotten_budgets(root: Raw) -> Iterator[str]:
 
 def _budgets_without_price(root: Raw, config: Config) -> Iterator[str]:
     """Budgets of money where nothing costs any, so that they would bind nobody."""
-    budgets = [holder.budget for holder in (*config.models, *config.tenants.values(), config.default_tenant)]
+    tenants = (*config.tenants.values(), config.default_tenant)
+    budgets = [*(model.budget for model in config.models), *(tenant.budget for tenant in tenants)]
     money = any(budget.usd_per_day or budget.usd_per_month for budget in budgets)
     if money and all(model.price == Price() for model in config.models):
         yield (
