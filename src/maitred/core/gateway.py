@@ -272,20 +272,18 @@ class Gateway:
         return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
-        """The band that was asked for, if it may be had; else the first that may."""
+        """The band that was asked for, if it may be had; else the first there is of those that may."""
         settings, asked = self.settings, request.band
         bands = settings.bands
         if len(bands) == 1:
             return bands[0]
         allowed = identity.bands or settings.tenants.get(identity.tenant, settings.tenant).bands
-        if asked and (not allowed or asked in allowed):
+        wanted = (asked, *allowed) if asked and (not allowed or asked in allowed) else allowed
+        for name in wanted:
             for band in bands:
-                if band.name == asked:
+                if band.name == name:
                     return band
-        for band in bands:
-            if not allowed or band.name == allowed[0]:
-                return band
-        return bands[-1]
+        return bands[-1] if allowed else bands[0]
 
     # -- letting in -------------------------------------------------------------------------------
 
