@@ -7,7 +7,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -19,6 +19,7 @@ from maitred.config.tree import Admin
 from maitred.core.words import Endpoint, EndpointState, Facts, Load
 from maitred.observe.exposition import render
 from maitred.observe.findings import Finding
+from maitred.observe.kv_events import KvFigures
 from maitred.observe.metrics import Metrics
 
 NOW = 1000.0
@@ -60,12 +61,17 @@ class FakeDesk:
     def __init__(self) -> None:
         self.listed = [endpoint()]
         self.found = [FINDING]
+        self.heard: dict[str, KvFigures] = {}
         self.config: list[str] | ConfigError = []
         self.asked_in: list[threading.Thread] = []
 
     async def endpoints(self) -> Iterable[Endpoint]:
         self.asked_in.append(threading.current_thread())
         return self.listed
+
+    async def kv_events(self) -> Mapping[str, KvFigures]:
+        self.asked_in.append(threading.current_thread())
+        return self.heard
 
     async def findings(self) -> Sequence[Finding]:
         self.asked_in.append(threading.current_thread())

@@ -12,6 +12,7 @@ import pytest
 from maitred.admin.app import Ask, EndpointRow, Question, build
 from maitred.config.raw import ConfigError
 from maitred.core.words import Endpoint
+from maitred.observe.kv_events import COUNTS, figures
 from tests.admin.place import NOW, FakeDesk, endpoint
 
 T = TypeVar("T")
@@ -101,9 +102,34 @@ def test_endpoints_are_shown_whole() -> None:
                 "engine_waiting": 2,
                 "kv_use": 0.25,
                 "observed_age_s": 1.2,
+                "kv_events": None,
             }
         ],
     )
+
+
+def test_what_is_heard_of_a_cache_is_shown() -> None:
+    desk = FakeDesk()
+    known = desk.heard[NAME] = figures(NAME)
+    known.blocks, known.block_tokens, known.heard_at, known.lag_s = 5, 32, NOW - 2.0, 0.125
+    [row] = decoded("/admin/v1/endpoints", desk=desk)[1]
+    assert row["kv_events"] == {
+        "used": True,
+        "why": "",
+        "age_s": 2.0,
+        "lag_s": 0.125,
+        "blocks": 5,
+        "block_tokens": 32,
+        "counts": dict.fromkeys(COUNTS, 0),
+    }
+    known.why, known.heard_at = "nothing was heard yet", None
+    [row] = decoded("/admin/v1/endpoints", desk=desk)[1]
+    assert [row["kv_events"][name] for name in ("used", "why", "age_s", "lag_s")] == [
+        False,
+        "nothing was heard yet",
+        None,
+        None,
+    ]
 
 
 def test_what_nobody_knows_is_null() -> None:

@@ -13,6 +13,7 @@ from maitred.core.words import EndpointState, Failure, Load, Usage
 from maitred.observe.budgets import Budget
 from maitred.observe.exposition import PIECE_LINES, families, render
 from maitred.observe.findings import Findings
+from maitred.observe.kv_events import COUNTS, figures
 from maitred.observe.metrics import READINGS, Metrics, Slo
 from tests.observe.events import endpoint, queued, seat
 
@@ -25,6 +26,8 @@ def lived_in() -> Metrics:
     findings = Findings()
     slos = {"qwen": Slo(ttft_s=1.0)}
     budget = Budget("tenant", "t", "usd_per_day", 5.0, 1.25)
+    heard = figures("qwen/a:1")
+    heard.heard_at, heard.lag_s, heard.blocks, heard.counts["gaps"] = 102.5, 0.25, 7, 2
     metrics = Metrics(
         "1.2.3",
         slos,
@@ -34,6 +37,7 @@ def lived_in() -> Metrics:
         findings.counts,
         lambda: 103.0,
         lambda: [budget],
+        lambda: [heard, figures("qwen/b:1")],
     )
     ticket, where = queued(), endpoint()
     where.load, where.observed_at = Load(3, 2, 0.25), 101.0
@@ -76,6 +80,23 @@ def test_what_an_engine_says_has_its_age() -> None:
     text = b"".join(render(lived_in())).decode()
     said = dict(re.findall(r"^maitred_engine_(\w+)\{[^}]*\} (\S+)$", text, re.MULTILINE))
     assert said == {"running": "3.0", "waiting": "2.0", "kv_use": "0.25", "metrics_age_seconds": "2.0"}
+
+
+def test_kv_events_have_their_figures() -> None:
+    text = b"".join(render(lived_in())).decode()
+    said = dict(re.findall(r"^maitred_kv_events_(\w+\{[^}]*a:1\"\}) (\S+)$", text, re.MULTILINE))
+    named = {name.partition("{")[0]: value for name, value in said.items()}
+    assert named == {"used": "1.0", "age_seconds": "0.5", "lag_seconds": "0.25", "blocks": "7.0"}
+    assert 'maitred_kv_events_total{endpoint="qwen/a:1",what="gaps"} 2.0\n' in text
+    assert 'maitred_kv_events_blocks{endpoint="qwen/b:1"} 0.0\n' in text
+    assert 'age_seconds{endpoint="qwen/b:1"}' not in text, "before the first there is no age"
+
+
+def test_everything_counted_of_kv_events_is_documented_and_nothing_else() -> None:
+    [row] = re.findall(
+        r"^\| `maitred_kv_events_total` .*`what` is (.*)\|$", DOCUMENT.read_text(), re.MULTILINE
+    )
+    assert set(re.findall(r"`(\w+)`", row)) == COUNTS.keys()
 
 
 def test_a_large_metric_comes_in_pieces_under_one_heading() -> None:

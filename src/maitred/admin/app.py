@@ -7,7 +7,16 @@ Nothing here touches the gateway's state: what concerns it is asked at the `Desk
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -24,6 +33,7 @@ from maitred.config.raw import ConfigError
 from maitred.core.words import Endpoint
 from maitred.observe.exposition import CONTENT_TYPE
 from maitred.observe.findings import Finding
+from maitred.observe.kv_events import KvFigures
 
 T = TypeVar("T")
 
@@ -41,6 +51,9 @@ class Desk(Protocol):
 
     async def endpoints(self) -> Iterable[Endpoint]:
         """All endpoints."""
+
+    async def kv_events(self) -> Mapping[str, KvFigures]:
+        """What is known of endpoints' KV events, by name."""
 
     async def findings(self) -> Sequence[Finding]:
         """What is wrong now."""
@@ -62,11 +75,40 @@ class Ask(Protocol):
         """The answer; ConfigError passes through."""
 
 
+class KvRow(Struct, frozen=True):
+    """An endpoint's KV events as the admin API shows them: whether they are `used`, and `why` not.
+
+    The last came `age_s` ago and was `lag_s` old then; None before the first. `counts` are those of
+    `maitred_kv_events_total`.
+    """
+
+    used: bool
+    why: str
+    age_s: float | None
+    lag_s: float | None
+    blocks: int
+    block_tokens: int
+    counts: dict[str, int]
+
+    @classmethod
+    def of(cls, known: KvFigures, now: float) -> KvRow:
+        """What is known now."""
+        return cls(
+            used=not known.why,
+            why=known.why,
+            age_s=None if known.heard_at is None else round(now - known.heard_at, 1),
+            lag_s=None if known.heard_at is None else round(known.lag_s, 3),
+            blocks=known.blocks,
+            block_tokens=known.block_tokens,
+            counts=known.counts.copy(),
+        )
+
+
 class EndpointRow(Struct, frozen=True):
     """One endpoint as the admin API shows it; None is what nobody knows.
 
     `running` and `seated` are our own count, `engine_running`, `engine_waiting` and `kv_use` (0 to 1) what
-    its metrics said `observed_age_s` ago.
+    its metrics said `observed_age_s` ago. `kv_events` is None where nobody listens for them.
     """
 
     name: str
@@ -90,9 +132,10 @@ class EndpointRow(Struct, frozen=True):
     engine_waiting: int | None
     kv_use: float | None
     observed_age_s: float | None
+    kv_events: KvRow | None
 
     @classmethod
-    def of(cls, endpoint: Endpoint, now: float) -> EndpointRow:
+    def of(cls, endpoint: Endpoint, now: float, known: KvFigures | None = None) -> EndpointRow:
         """The endpoint as it is now; call it where endpoints change, on the gateway's loop."""
         facts, load = endpoint.facts, endpoint.load
         return cls(
@@ -117,6 +160,7 @@ class EndpointRow(Struct, frozen=True):
             engine_waiting=load.waiting if load else None,
             kv_use=load.kv_use if load else None,
             observed_age_s=round(now - endpoint.observed_at, 1) if load else None,
+            kv_events=KvRow.of(known, now) if known else None,
         )
 
 
@@ -187,8 +231,9 @@ class _Answers:
         return problem(404, "endpoint_not_found", f"no endpoint is called {name!r}")
 
     async def _rows(self) -> list[EndpointRow]:
-        now = self._clock()
-        return [EndpointRow.of(endpoint, now) for endpoint in await self._desk.endpoints()]
+        now, known = self._clock(), await self._desk.kv_events()
+        endpoints = await self._desk.endpoints()
+        return [EndpointRow.of(endpoint, now, known.get(endpoint.name)) for endpoint in endpoints]
 
 
 async def _refused(_request: Request, refusal: Exception) -> Response:

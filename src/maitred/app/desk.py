@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from maitred.app.gateway import GatewayApp
@@ -15,6 +15,7 @@ from maitred.config.raw import ConfigError
 from maitred.config.tree import Config
 from maitred.core.words import Endpoint, Held
 from maitred.observe.findings import Finding
+from maitred.observe.kv_events import KvFigures
 
 log = logging.getLogger("maitred")
 
@@ -36,6 +37,10 @@ class Desk:
     async def endpoints(self) -> Iterable[Endpoint]:
         """All endpoints."""
         return self._app.house.gateway.table.by_name.values()
+
+    async def kv_events(self) -> Mapping[str, KvFigures]:
+        """What is known of endpoints' KV events, by name."""
+        return {known.endpoint: known for known in self._app.kv_events.figures()}
 
     async def findings(self) -> Sequence[Finding]:
         """What is wrong now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -23,6 +24,7 @@ from maitred.config.tree import Config
 from maitred.control.accounts import Accountant
 from maitred.control.beat import beat
 from maitred.control.discovery import Discovery
+from maitred.control.kv_events import Listener as KvListener
 from maitred.control.models import Models
 from maitred.control.scrape import Scraper
 from maitred.control.watch import Watch
@@ -41,6 +43,7 @@ from maitred.net.sweep import Sweep
 from maitred.observe.access import AccessLog
 from maitred.observe.budgets import budgets
 from maitred.observe.findings import Findings
+from maitred.observe.kv_events import KvFigures
 from maitred.observe.logs import MoveLog
 from maitred.observe.metrics import Metrics, Slo
 from maitred.proxy.dispatch import Single
@@ -91,6 +94,7 @@ class GatewayApp:
             self.findings.counts,
             clock,
             lambda: budgets(self.house.gateway),
+            self._kv_events,
         )
         self.hub = Hub()
         for subscriber in (self.metrics, MoveLog(), access):
@@ -117,6 +121,7 @@ class GatewayApp:
             config.scrape.period_s,
             config.scrape.timeout_s,
         )
+        self.kv_events = KvListener(config, core.table, self.house.update, self.findings, clock, time.time)
         self._accountant = Accountant(
             self.identities.store,
             core.limiter.charged,
@@ -144,6 +149,7 @@ class GatewayApp:
         loops = {
             "discovery": self.discovery.run,
             "scraping": self._scraper.run,
+            "KV events": self.kv_events.run,
             "the accounts": self._accountant.run,
             "watching": self.watch.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
@@ -167,6 +173,7 @@ class GatewayApp:
         self.pool.patience, self.pool.connect_s = _patience(config), config.upstream.connect_s
         self.inflate.bytes_max = _inflated_max(config)
         self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
+        self.kv_events.apply(config)
         self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
         self._adopt(config, settings)
@@ -283,6 +290,9 @@ class GatewayApp:
         if self.journal is not None:
             self.journal.flush()
 
+    def _kv_events(self) -> list[KvFigures]:
+        return self.kv_events.figures()
+
     def _queued(self) -> dict[str, int]:
         return self.house.gateway.waiting_by_pool()
 
@@ -297,6 +307,7 @@ class GatewayApp:
             "config_version": lambda: self.house.gateway.settings.version,
             "client_connections": lambda: len(self.front.connections),
             "upstream_connections": lambda: self.pool.open,
+            "kv_events_foreign_total": lambda: self.kv_events.foreign,
         }
         if (access := self.access) is not None:
             readings["access_log_dropped_total"] = lambda: access.dropped

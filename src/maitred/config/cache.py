@@ -61,7 +61,9 @@ class Events(Struct, frozen=True):
             structs.force_setattr(self, "port", EVENTS_PORT)
         if self.port is not None and self.replay is not None and 0 <= self.replay - self.port < self.ranks:
             last = self.port + self.ranks - 1
-            raise ValueError(f"replay is one of the ports of events, {self.port} to {last}; write another one")
+            raise ValueError(
+                f"replay is one of the ports of events, {self.port} to {last}; write another one"
+            )
 
 
 class Cache(Struct, frozen=True):

@@ -17,7 +17,8 @@ from prometheus_client.samples import Sample
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState, Load
 from maitred.observe.budgets import Budget
-from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries, TenantSeries
+from maitred.observe.kv_events import KvFigures
+from maitred.observe.metrics import ENDPOINTS_MAX, READINGS, Histogram, Metrics, ModelSeries, TenantSeries
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "maitred_"
@@ -110,6 +111,11 @@ def families(metrics: Metrics) -> list[Family]:
         other("engine_waiting", "gauge", "Sequences waiting in an engine, by its metrics.", _engine_waiting),
         other("engine_kv_use", "gauge", "Use of an engine's KV cache, 0 to 1.", _engine_kv_use),
         other("engine_metrics_age_seconds", "gauge", "Age of an engine's metrics.", _engine_ages),
+        other("kv_events_total", "counter", "What came of an engine's KV events.", _kv_counts),
+        other("kv_events_used", "gauge", "1 where an engine's KV events are gone by.", _kv_used),
+        other("kv_events_age_seconds", "gauge", "Age of an engine's last KV events.", _kv_ages),
+        other("kv_events_lag_seconds", "gauge", "How old they were when they came.", _kv_lags),
+        other("kv_events_blocks", "gauge", "Keys of blocks known from KV events.", _kv_blocks),
         other("findings", "gauge", "What is wrong now, by kind.", _findings),
         other("reloads_total", "counter", "Reloads of the configuration.", _reloads),
         single("loop_lag_seconds", "gauge", "Last delay of a timer.", lambda: metrics.loop_lag_s),
@@ -275,6 +281,37 @@ def _loads(metrics: Metrics, value: Callable[[Endpoint, Load], float | None]) ->
             continue
         if (said := value(endpoint, endpoint.load)) is not None:
             yield "", {"endpoint": name}, said
+
+
+def _kv_counts(metrics: Metrics) -> Values:
+    for known in _kv_known(metrics):
+        for what, count in known.counts.items():
+            yield "", {"endpoint": known.endpoint, "what": what}, count
+
+
+def _kv_used(metrics: Metrics) -> Values:
+    return (("", {"endpoint": known.endpoint}, not known.why) for known in _kv_known(metrics))
+
+
+def _kv_ages(metrics: Metrics) -> Values:
+    now = metrics.clock()
+    for known in _kv_known(metrics):
+        if (heard_at := known.heard_at) is not None:
+            yield "", {"endpoint": known.endpoint}, max(0.0, now - heard_at)
+
+
+def _kv_lags(metrics: Metrics) -> Values:
+    for known in _kv_known(metrics):
+        if known.heard_at is not None:
+            yield "", {"endpoint": known.endpoint}, known.lag_s
+
+
+def _kv_blocks(metrics: Metrics) -> Values:
+    return (("", {"endpoint": known.endpoint}, known.blocks) for known in _kv_known(metrics))
+
+
+def _kv_known(metrics: Metrics) -> Iterable[KvFigures]:
+    return islice(metrics.kv_events(), ENDPOINTS_MAX)
 
 
 def _findings(metrics: Metrics) -> Values:

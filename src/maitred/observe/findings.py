@@ -35,6 +35,7 @@ KINDS: dict[str, str] = {
     "ttft_missed": "Most streams of a minute began later than their goal, though all were answered with 200.",
     "cap_too_low": "Requests wait although the engines could run more of them.",
     "engine_queues": "Requests wait inside an engine, where nobody can order or refuse them.",
+    "kv_events": "An engine's KV events do not come or cannot be used, so its cache is only guessed.",
     "loop_lag": "The gateway itself is the bottleneck.",
 }
 

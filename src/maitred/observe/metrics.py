@@ -31,6 +31,7 @@ from maitred.core.events import (
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import Api, Endpoint, EndpointState
 from maitred.observe.budgets import Budget
+from maitred.observe.kv_events import KvFigures
 
 COMPLETED = Outcome.COMPLETED
 MODELS_MAX = 256
@@ -52,6 +53,7 @@ READINGS: dict[str, tuple[str, str]] = {
     "quarantined": ("gauge", "Requests kept out now because engines died of them."),
     "key_table_age_seconds": ("gauge", "How long ago the keys were read; 0 where none are kept."),
     "config_version": ("gauge", "How often the configuration was changed since start."),
+    "kv_events_foreign_total": ("counter", "KV events that came to us and were of no engine we know."),
     "access_log_dropped_total": ("counter", "Log lines lost: the buffer was full or a write failed."),
 }
 """Numbers that live elsewhere, name -> (type, help); the assembler gives a callable for each it has."""
@@ -136,9 +138,10 @@ class Metrics:
     """Subscriber to the core's events. Called on the gateway's thread; read from any.
 
     `queued` and `in_flight` give the waiting and the running requests of each model, `findings` how many
-    there are of each kind, `budgets` how far each is spent, and `readings` one callable for each name of
-    `READINGS` that exists; the thread that renders calls them. Raises ValueError for a reading that nobody
-    declared (and so nobody documented). `clock` is the gateway's, by which engines' metrics have an age.
+    there are of each kind, `budgets` how far each is spent, `kv_events` what is known of each endpoint's, and
+    `readings` one callable for each name of `READINGS` that exists; the thread that renders calls them.
+    Raises ValueError for a reading that nobody declared (and so nobody documented). `clock` is the gateway's,
+    by which what engines said has an age.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class Metrics:
         findings: Callable[[], Mapping[str, int]] = dict,
         clock: Callable[[], float] = time.monotonic,
         budgets: Callable[[], Iterable[Budget]] = tuple,
+        kv_events: Callable[[], Iterable[KvFigures]] = tuple,
     ) -> None:
         self.version = version
         self.slos = dict(slos or {})
@@ -160,6 +164,7 @@ class Metrics:
         self.findings = findings
         self.clock = clock
         self.budgets = budgets
+        self.kv_events = kv_events
         self.reloads = {"ok": 0, "failed": 0}
         if unknown := self.readings.keys() - READINGS.keys():
             raise ValueError(f"unknown readings: {sorted(unknown)}")

@@ -53,40 +53,42 @@ class Rank:
 class Rekey:
     """The blocks of one endpoint of a pool, as far as its events tell.
 
-    `block_tokens` is the size of its blocks, 0 as long as it has told of none. `orphans` counts blocks that
-    came while the one before them was not known, `strangers` those that left and were not known, `odd` those
-    of another size than the others or at too many places, `dropped` those forgotten as there were too many.
+    `block_tokens` is the size of its blocks, 0 as long as it has told of none. `counts` are of blocks:
+    `orphans` came while the one before them was not known, `strangers` left and were not known, `odd` ones
+    are of another size than the others or at too many places, `dropped` ones were forgotten to make room.
     """
 
     __slots__ = (
         "_blocks_max",
         "_cleared",
-        "_counts",
+        "_places",
         "_pool",
         "_ranks",
         "_was",
         "_whole",
         "block_tokens",
-        "dropped",
-        "odd",
-        "orphans",
-        "strangers",
+        "counts",
     )
 
     def __init__(self, pool: str, blocks_max: int = BLOCKS_MAX) -> None:
         self._pool = pool
         self._blocks_max = blocks_max
         self._ranks: dict[int, Rank] = {}
-        self._counts: dict[int, int] = {}  # places that have the block of a key
+        self._places: dict[int, int] = {}  # places that have the block of a key
         self._was: dict[int, bool] = {}  # whether it was there when changes were last taken
         self._cleared = False
         self._whole = False
         self.block_tokens = 0
-        self.orphans = self.strangers = self.odd = self.dropped = 0
+        self.counts = {"orphans": 0, "strangers": 0, "odd": 0, "dropped": 0}
 
     def __len__(self) -> int:
         """How many keys are there."""
-        return len(self._counts)
+        return len(self._places)
+
+    def tell_all(self) -> None:
+        """Have everything told anew by the next `take`."""
+        self._was = dict.fromkeys(self._places, False)
+        self._cleared = True
 
     def forget(self) -> None:
         """It is another engine, or may be one: nothing that was known of it holds."""
@@ -101,7 +103,7 @@ class Rekey:
             for place in cache.places.values():
                 for key in place.values():
                     self._drop(key)
-        if not self._counts:
+        if not self._places:
             self._empty()
 
     def apply(self, batch: Batch, rank: int) -> None:
@@ -113,21 +115,21 @@ class Rekey:
             cache = self._ranks.get(rank) or self._ranks.setdefault(rank, Rank())
             if isinstance(event, Removed):
                 self._removed(cache, event)
-            elif self._counts_for(cache, event):
+            elif self._believes(cache, event):
                 self._stored(cache, event)
 
     def take(self) -> Delta | None:
         """What has changed since this was last asked; None if nothing."""
-        was, counts = self._was, self._counts
-        stored = tuple([key for key, there in was.items() if not there and key in counts])
-        removed = tuple([key for key, there in was.items() if there and key not in counts])
+        was, now = self._was, self._places
+        stored = tuple([key for key, there in was.items() if not there and key in now])
+        removed = tuple([key for key, there in was.items() if there and key not in now])
         cleared, self._cleared, self._was = self._cleared, False, {}
         return Delta(stored, removed, cleared) if stored or removed or cleared else None
 
-    def _counts_for(self, cache: Rank, event: Stored) -> bool:
+    def _believes(self, cache: Rank, event: Stored) -> bool:
         """Whether to believe in blocks of these layers, in this size."""
         if not event.windowed and not self._whole:
-            if self._counts:
+            if self._places:
                 self.forget()
             self._whole = True
         if event.windowed and self._whole:
@@ -136,7 +138,7 @@ class Rekey:
         if event.tokens and not self.block_tokens:
             self.block_tokens = event.block_tokens
         if event.tokens and event.block_tokens != self.block_tokens:
-            self.odd += len(event.hashes)
+            self.counts["odd"] += len(event.hashes)
             return False
         return True
 
@@ -144,19 +146,19 @@ class Rekey:
         place = cache.places.get((event.medium, event.group))
         if place is None:
             if len(cache.places) == PLACES_MAX:
-                self.odd += len(event.hashes)
+                self.counts["odd"] += len(event.hashes)
                 return
             place = cache.places[event.medium, event.group] = {}
         if not event.tokens:  # blocks that are known from elsewhere
             for name in event.hashes:
                 if (known := cache.find(name)) is None:
-                    self.orphans += 1
+                    self.counts["orphans"] += 1
                 else:
                     self._put(place, name, known)
             return
         key = root(self._pool, event.adapter) if event.parent is None else cache.find(event.parent)
         if key is None:
-            self.orphans += len(event.hashes)
+            self.counts["orphans"] += len(event.hashes)
             return
         size = event.block_tokens * TOKEN_BYTES
         view = memoryview(event.tokens).cast("B")
@@ -174,10 +176,10 @@ class Rekey:
         elif len(place) >= self._blocks_max:
             for oldest in list(islice(place, max(1, len(place) // DROPPED))):
                 self._drop(place.pop(oldest))
-                self.dropped += 1
+                self.counts["dropped"] += 1
         place[name] = key
-        count = self._counts.get(key, 0)
-        self._counts[key] = count + 1
+        count = self._places.get(key, 0)
+        self._places[key] = count + 1
         if not count:
             self._was.setdefault(key, False)
 
@@ -187,19 +189,19 @@ class Rekey:
         place = cache.places.get((event.medium, event.group), {})
         for name in event.hashes:
             if (key := place.pop(name, None)) is None:
-                self.strangers += 1
+                self.counts["strangers"] += 1
             else:
                 self._drop(key)
 
     def _drop(self, key: int) -> None:
         """One place fewer has it."""
-        count = self._counts.pop(key) - 1
+        count = self._places.pop(key) - 1
         if count:
-            self._counts[key] = count
+            self._places[key] = count
         else:
             self._was.setdefault(key, True)
 
     def _empty(self) -> None:
-        self._counts.clear()
+        self._places.clear()
         self._was.clear()
         self._cleared = True
