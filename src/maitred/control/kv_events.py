@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ REPLAYS_MAX = 8
 SILENT_SEATED = 10
 """Requests after which an engine that publishes must have said something."""
 HEARD = (EndpointState.READY, EndpointState.EJECTED, EndpointState.DRAINING)
+TOPICS_MAX = 4096
 NO_LONGER = "nobody listens any more"
 
 _Found = tuple[str, str]
@@ -61,11 +62,11 @@ class Line:
             return f"tcp://{self.events.bind}"
         return events_at(self.url, self.events.port, self.events.offset)
 
-    def close(self) -> None:
-        """Hear no more."""
-        self.feed.close()
+    def close(self) -> list[asyncio.Task[None]]:
+        """Hear no more; what still comes to its end."""
         for subscription in self.subscriptions:
             subscription.close()
+        return self.feed.close()
 
 
 class Listener:
@@ -99,6 +100,7 @@ class Listener:
         self._bound: dict[tuple[Address, int], Subscription] = {}
         self._unbound: dict[Address, str] = {}
         self._foreign: dict[Address, int] = {}
+        self._owners: dict[tuple[str, bytes], list[Line]] = {}  # by place and topic
         self.apply(config)
 
     def apply(self, config: Config) -> None:
@@ -114,7 +116,7 @@ class Listener:
                 self.look()
                 await self._sleep(PERIOD_S)
         finally:
-            self.close()
+            await self.close()
 
     def look(self) -> None:
         """Listen to those who are there now, and judge what is heard of them; to be called each PERIOD_S."""
@@ -126,20 +128,21 @@ class Listener:
         for name, line in list(self._lines.items()):
             if wanted.get(name) != (line.feed.endpoint, line.events) or line.url != line.feed.endpoint.url:
                 self._drop(name)
-        self._bind({events.bind: events.ranks for _, events in wanted.values() if events.bind is not None})
+        self._owners.clear()
+        self._bind([events for _, events in wanted.values()])
         for name, (endpoint, events) in wanted.items():
             if name not in self._lines:
                 self._lines[name] = self._line(endpoint, events)
         self._findings.review(KINDS, list(self._judge()))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close everything; it may be run again."""
-        for line in self._lines.values():
-            line.close()
+        asked = [task for line in self._lines.values() for task in line.close()]
         for subscription in self._bound.values():
             subscription.close()
         self._lines.clear()
         self._bound.clear()
+        await asyncio.gather(*asked, return_exceptions=True)  # or ZMQ would wait for their sockets
         if self._sockets is not None:
             self._sockets.close()
             self._sockets = None
@@ -176,7 +179,7 @@ class Listener:
         if events.bind is not None:
             return line  # its ranks are those that come
         for rank in range(events.ranks):
-            heard = partial(self._heard, feed, rank)
+            heard = partial(self._heard, line, rank)
             address = events_at(endpoint.url, events.port, events.offset, rank)
             try:
                 line.subscriptions.append(self._open().subscribe(address, heard, feed.settle))
@@ -195,9 +198,14 @@ class Listener:
 
         return replay
 
-    def _bind(self, wanted: Mapping[Address, int]) -> None:
+    def _bind(self, wanted: Iterable[Events]) -> None:
         """Have the addresses of ours to which engines come."""
-        places = {(address, rank) for address, ranks in wanted.items() for rank in range(ranks)}
+        places = {
+            (events.bind, rank)
+            for events in wanted
+            if events.bind is not None
+            for rank in range(events.ranks)
+        }
         for place in [place for place in self._bound if place not in places]:
             self._bound.pop(place).close()
         self._unbound = {}
@@ -218,26 +226,39 @@ class Listener:
 
     # -- what is heard ----------------------------------------------------------------------------
 
-    def _heard(self, feed: Feed, rank: int, frames: list[bytes]) -> None:
+    def _heard(self, line: Line, rank: int, frames: list[bytes]) -> None:
         """A message from where this endpoint publishes."""
-        url, place = feed.endpoint.url, topic_place(frames[0])
-        others = (line.url for line in self._lines.values() if line.url != url)
-        if place and place != place_of(url) and any(place == place_of(other) for other in others):
-            feed.count("foreign")
+        known = line.feed.endpoint.name, frames[0]
+        owners = self._owners.get(known)
+        if owners is None:
+            place, ours = topic_place(frames[0]), place_of(line.url)
+            foreign = place != ours and any(place == place_of(other.url) for other in self._lines.values())
+            owners = self._remember(known, [] if foreign else [line])
+        if owners:
+            _hand(line.feed, rank, frames)
         else:
-            _hand(feed, rank, frames)
+            line.feed.count("foreign")
 
     def _dispatch(self, address: Address, rank: int, frames: list[bytes]) -> None:
         """A message that came to an address of ours."""
-        lines = [line for line in self._lines.values() if line.events.bind == address]
-        url = named_by(frames[0], (line.url for line in lines))
-        for line in lines:
-            if line.url == url:
-                _hand(line.feed, rank, frames)
-        if url is None:
+        known = str(address), frames[0]
+        owners = self._owners.get(known)
+        if owners is None:
+            lines = [line for line in self._lines.values() if line.events.bind == address]
+            url = named_by(frames[0], (line.url for line in lines))
+            owners = self._remember(known, [line for line in lines if line.url == url])
+        for line in owners:
+            _hand(line.feed, rank, frames)
+        if not owners:
             if address not in self._foreign:
                 log.warning("tcp://%s: KV events of nobody we know; more of it is only counted", address)
             self._foreign[address] = self._foreign.get(address, 0) + 1
+
+    def _remember(self, known: tuple[str, bytes], owners: list[Line]) -> list[Line]:
+        """Whose messages these are, until the next look."""
+        if len(self._owners) < TOPICS_MAX:
+            self._owners[known] = owners
+        return owners
 
     def _settle(self) -> None:
         for line in self._lines.values():

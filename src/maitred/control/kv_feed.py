@@ -27,7 +27,8 @@ REPLAY_S = 120.0
 COOLDOWN_S = 30.0
 """How long a replay may take, and how soon after one there may be another of the same rank."""
 HELD_MAX = 1024
-"""Messages of a rank that wait while it is asked for those before."""
+HELD_BYTES_MAX = 16 * 1024 * 1024
+"""Messages of a rank that wait while it is asked for those before, and their size."""
 TURN_BYTES = 64 * 1024
 """Bytes taken in at once: about a millisecond, so that no stream feels it."""
 
@@ -44,12 +45,13 @@ class Rank:
     ones wait for what a replay has to tell first; None while there is no replay.
     """
 
-    __slots__ = ("applied", "heard", "held", "number", "replay", "rests_until")
+    __slots__ = ("applied", "heard", "held", "held_bytes", "number", "replay", "rests_until")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.heard = self.applied = -1
         self.held: deque[tuple[int, bytes]] | None = None
+        self.held_bytes = 0
         self.replay: asyncio.Task[None] | None = None
         self.rests_until = 0.0
 
@@ -89,11 +91,12 @@ class Feed:
         for number in range(ranks):
             self._ask(self._rank(number))
 
-    def close(self) -> None:
-        """Ask for nothing more."""
-        for rank in self._ranks.values():
-            if rank.replay is not None:
-                rank.replay.cancel()
+    def close(self) -> list[asyncio.Task[None]]:
+        """Ask for nothing more; what was asked for and comes to its end."""
+        asked = [rank.replay for rank in self._ranks.values() if rank.replay is not None]
+        for task in asked:
+            task.cancel()
+        return asked
 
     def hear(self, number: int, message: int, payload: bytes) -> None:
         """A message of this rank came by itself."""
@@ -101,7 +104,8 @@ class Feed:
         rank = self._rank(number)
         if rank.held is None:
             self._next(rank, message, payload)
-        elif len(rank.held) < HELD_MAX:
+        elif len(rank.held) < HELD_MAX and rank.held_bytes < HELD_BYTES_MAX:
+            rank.held_bytes += len(payload)
             rank.held.append((message, payload))
 
     def renew(self) -> None:
@@ -165,7 +169,7 @@ class Feed:
             if rank.applied >= 0:
                 self.count("gaps")
             if self._ask(rank):
-                rank.held = deque([(message, payload)])
+                self.hear(rank.number, message, payload)  # to wait
                 return
             self._lost = self._lost or rank.applied >= 0
         rank.heard = message
@@ -196,7 +200,7 @@ class Feed:
         """Have the rank tell again what comes after what is known; False where that cannot be had now."""
         if self._replay is None or self._clock() < rank.rests_until:
             return False
-        rank.held = deque()
+        rank.held, rank.held_bytes = deque(), 0
         rank.replay = asyncio.create_task(self._fill(rank, self._replay))
         return True
 
