@@ -43,8 +43,8 @@ def told(*events: Any, rank: Any = 0, at: Any = 5.5) -> Batch:
 def the(event: Any) -> Event:
     batch = told(event)
     assert (batch.unknown, batch.malformed) == (0, 0)
-    [event] = batch.events
-    return event
+    assert len(batch.events) == 1
+    return batch.events[0]
 
 
 def stored(**more: Any) -> Stored:

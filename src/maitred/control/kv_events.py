@@ -18,7 +18,7 @@ from msgspec import structs
 from maitred.config.cache import Events
 from maitred.config.kinds import Address
 from maitred.config.tree import Config
-from maitred.control.kv_feed import NOTHING_YET, Feed, Replay
+from maitred.control.kv_feed import MESSAGE_BYTES_MAX, NOTHING_YET, Feed, Replay
 from maitred.control.kv_places import events_at, named_by, place_of, topic_place
 from maitred.core.endpoints import EndpointTable
 from maitred.core.words import Endpoint, EndpointState, KvEvents
@@ -307,7 +307,7 @@ class Listener:
 
 def _hand(feed: Feed, rank: int, frames: list[bytes]) -> None:
     """Give a feed one message: topic, number, payload."""
-    if len(frames) == 3 and len(frames[1]) == 8:
+    if len(frames) == 3 and len(frames[1]) == 8 and len(frames[2]) <= MESSAGE_BYTES_MAX:
         feed.hear(rank, int.from_bytes(frames[1]), frames[2])
     else:
         feed.count("malformed")

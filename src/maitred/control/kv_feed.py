@@ -26,6 +26,8 @@ log = logging.getLogger("maitred.kv_events")
 REPLAY_S = 120.0
 COOLDOWN_S = 30.0
 """How long a replay may take, and how soon after one there may be another of the same rank."""
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""Larger messages are none; a step of an engine with 64k new tokens is a tenth of it."""
 HELD_MAX = 1024
 HELD_BYTES_MAX = 16 * 1024 * 1024
 """Messages of a rank that wait while it is asked for those before, and their size."""
@@ -222,6 +224,9 @@ class Feed:
             self.count("replays_failed")
             self._lost = True
         rank.rests_until = self._clock() + COOLDOWN_S
+        if rank.held and rank.held[0][0] > rank.applied + 1:  # what is still missing is given up
+            rank.applied = rank.held[0][0] - 1
+            self._lost = True
         while rank.held:
             message, payload = rank.held.popleft()
             self._next(rank, message, payload)

@@ -8,18 +8,20 @@ read waits in the engine, where it is bounded, and shows as a gap if it is dropp
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncGenerator, Callable
 
 import zmq
 import zmq.asyncio
 
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Larger messages break the connection; a step of an engine with 64k new tokens is a tenth of it."""
+from maitred.control.kv_feed import MESSAGE_BYTES_MAX
+
 WAITING_MESSAGES_MAX = 1024
 RECONNECT_MS_MAX = 5000
 TURN_BYTES = 64 * 1024
 """Bytes taken in at once: about a millisecond, so that no stream feels it."""
 TURN_MESSAGES = 64
+PORT_MAX = 65535
 IDLE_S = 2.0
 """Longest silence in a replay."""
 END = b"\xff" * 8
@@ -46,9 +48,10 @@ class Sockets:
             _bound(socket)
             socket.subscribe(b"")
             if bind:
-                socket.bind(address)
-            else:
-                socket.connect(address)
+                socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+                socket.bind(_checked(address))
+            else:  # which a larger message would end for good, so it is dropped after it has come
+                socket.connect(_checked(address))
         except zmq.ZMQError as error:
             socket.close()
             raise OSError(str(error)) from error
@@ -62,7 +65,8 @@ class Sockets:
         socket: zmq.asyncio.Socket = zmq.asyncio.Socket(self._context, zmq.DEALER)
         try:
             _bound(socket)
-            socket.connect(address)
+            socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+            socket.connect(_checked(address))
             await socket.send_multipart([b"", first.to_bytes(8)])
             while True:
                 frames = await asyncio.wait_for(socket.recv_multipart(), IDLE_S)
@@ -126,10 +130,16 @@ class Subscription:
         self._settle()
 
 
+def _checked(address: str) -> str:
+    """An address with a port that can be; ZMQ itself would take another one."""
+    if int(address.rpartition(":")[2]) > PORT_MAX:
+        raise zmq.ZMQError(errno.EINVAL, "there is no such port")
+    return address
+
+
 def _bound(socket: zmq.Socket[bytes] | zmq.asyncio.Socket) -> None:
     """Have a socket keep to our bounds and let go at once."""
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, 1)
     socket.setsockopt(zmq.RCVHWM, WAITING_MESSAGES_MAX)
-    socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
