@@ -204,6 +204,21 @@ def test_replays_rest_between_each_other() -> None:
     run(test)
 
 
+def test_the_first_replay_may_be_followed_at_once() -> None:
+    async def test() -> None:
+        scene = Scene()
+        scene.buffer = [(0, payload(1))]
+        scene.feed.begin(1)
+        await settled()
+        scene.buffer += [(1, payload(2)), (2, payload(3))]
+        scene.hear(2)
+        await settled()
+        assert scene.there == {key(1), key(2), key(3)}
+        assert not scene.lost
+
+    run(test)
+
+
 def test_a_replay_ends_some_time() -> None:
     async def test() -> None:
         scene = Scene()

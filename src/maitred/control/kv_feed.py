@@ -121,7 +121,7 @@ class Feed:
         self.figures.heard_at = None
         self.judge(NOTHING_YET)
         for rank in self._ranks.values():
-            rank.held, rank.rests_until = None, 0.0
+            rank.held, rank.replay, rank.rests_until = None, None, 0.0
             self._ask(rank)
 
     def count(self, what: str, more: int = 1) -> None:
@@ -200,14 +200,14 @@ class Feed:
 
     def _ask(self, rank: Rank) -> bool:
         """Have the rank tell again what comes after what is known; False where that cannot be had now."""
-        if self._replay is None or self._clock() < rank.rests_until:
+        if self._replay is None or rank.replay is not None or self._clock() < rank.rests_until:
             return False
         rank.held, rank.held_bytes = deque(), 0
         rank.replay = asyncio.create_task(self._fill(rank, self._replay))
         return True
 
     async def _fill(self, rank: Rank, replay: Replay) -> None:
-        taken = 0
+        taken, first = 0, rank.applied < 0
         try:
             async with (
                 self._places,
@@ -223,7 +223,8 @@ class Feed:
         except TimeoutError:
             self.count("replays_failed")
             self._lost = True
-        rank.rests_until = self._clock() + COOLDOWN_S
+        if not first:  # while the first one ran the subscription may still have been on its way
+            rank.rests_until = self._clock() + COOLDOWN_S
         if rank.held and rank.held[0][0] > rank.applied + 1:  # what is still missing is given up
             rank.applied = rank.held[0][0] - 1
             self._lost = True
