@@ -75,8 +75,9 @@ class Pool:
         expected = 0.0
         if GENERATES[request.api]:
             expected = self._answers(request.model).expected(identity.tenant)
-            if request.output_tokens_max and request.output_tokens_max < expected:
-                expected = float(request.output_tokens_max)
+            most = request.output_tokens_max
+            if most and most < expected:
+                expected = float(most)
             expected *= request.sequences
         need = int(prompt_tokens * self._fresh + limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()

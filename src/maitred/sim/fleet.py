@@ -78,9 +78,9 @@ class Fleet:
         self.hub = Hub()
         self.nodes = {node.name: node for node in nodes}
         self.gateway = (
-            Gateway(settings, Abilities(), Random(seed), self.hub)
+            Gateway(settings, Abilities(), Random(seed), self.hub.tell)
             if journal is None
-            else RecordingGateway(settings, Abilities(), seed, self.hub, journal)
+            else RecordingGateway(settings, Abilities(), seed, self.hub.tell, journal)
         )
         self.watch = Watch(self.gateway)
         self.hub.subscribe({Ended: self._ended, LegFailed: self.watch.hears})
