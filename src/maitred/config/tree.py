@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Struct, structs
 
 from maitred.config.auth import Auth, Store
+from maitred.config.cache import Cache
 from maitred.config.flow import Accounts, Band, Budget, ModelLimits, Price, Tenant, core_limits
 from maitred.config.kinds import (
     ADDRESS,
@@ -219,6 +220,7 @@ class Model(Struct, frozen=True):
     )
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
+    cache: Annotated[Cache, Setting("cache", Cache)] = Cache()
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()
     budget: Annotated[Budget, Setting("budget", Budget)] = Budget()
     price: Annotated[Price, Setting("price", Price)] = Price()

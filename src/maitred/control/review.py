@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from maitred.core.endpoints import EndpointTable
 from maitred.core.words import Endpoint
-from maitred.engines.facts import PREFIX_CACHING_ON
+from maitred.engines.facts import PREFIX_CACHING_ON, SALT_UNHEEDED
 
-KINDS = ("prefix_caching_off", "context_differs")
+KINDS = ("prefix_caching_off", "context_differs", "cache_shared")
 """The kinds of finding this review knows, and so can settle."""
 
 
-def review(table: EndpointTable) -> Iterator[tuple[str, str, str, str]]:
-    """What is wrong with endpoints or between them, each as (kind, where, what, do)."""
+def review(table: EndpointTable, isolated: Container[str] = ()) -> Iterator[tuple[str, str, str, str]]:
+    """What is wrong with endpoints or between them, each as (kind, where, what, do).
+
+    `isolated`: pools that are to keep their tenants' caches apart.
+    """
     for pool, endpoints in table.by_pool.items():
         for endpoint in endpoints:
             if endpoint.facts.prefix_caching is False:
@@ -23,6 +26,12 @@ def review(table: EndpointTable) -> Iterator[tuple[str, str, str, str]]:
                     "prefix caching is off",
                     PREFIX_CACHING_ON[endpoint.facts.engine],
                 )
+            if (
+                pool in isolated
+                and (unheeded := SALT_UNHEEDED.get(endpoint.facts.engine))
+                and endpoint.facts.model
+            ):
+                yield ("cache_shared", endpoint.name, *unheeded)
         yield from _contexts(pool, endpoints)
 
 

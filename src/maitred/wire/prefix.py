@@ -78,9 +78,11 @@ def _beginning(parts: Iterable[Rendered]) -> Iterator[memoryview]:
             return
 
 
-def session(said: bytes | memoryview, tenant: str) -> str:
-    """What one tenant's conversation is known by here; "" for nothing said."""
-    return xxh3_64_hexdigest(said, xxh3_64_intdigest(tenant.encode())) if said else ""
+def session(said: bytes, tenant: str) -> str:
+    """What one tenant's conversation is known by here; "" for nothing said, or far too much."""
+    if not said or len(said) > SESSION_BYTES_MAX:
+        return ""
+    return xxh3_64_hexdigest(said, xxh3_64_intdigest(tenant.encode()))
 
 
 def extra(keys: Sequence[object]) -> bytes:

@@ -89,9 +89,10 @@ class Body(Struct, frozen=True):
         return _read(_TEXT, raw) if raw.startswith(b'"') else ""
 
     @property
-    def session(self) -> Raw:
-        """What it calls the conversation, as written; NOTHING for nothing."""
-        return self.said.prompt_cache_key if self.said is not None else NOTHING
+    def session(self) -> bytes:
+        """What it calls the conversation, as written; b"" for nothing."""
+        key = NOTHING if self.said is None else self.said.prompt_cache_key
+        return b"" if key is NOTHING else bytes(key)
 
     def rendered(self) -> list[Rendered]:
         """What engines make a prompt of, in their order: tools, system, messages. Media by their hashes."""
