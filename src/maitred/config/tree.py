@@ -220,10 +220,10 @@ class Model(Struct, frozen=True):
     )
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
-    cache: Annotated[Cache, Setting("cache", Cache)] = Cache()
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()
     budget: Annotated[Budget, Setting("budget", Budget)] = Budget()
     price: Annotated[Price, Setting("price", Price)] = Price()
+    cache: Annotated[Cache, Setting("cache", Cache)] = Cache()
 
     def __post_init__(self) -> None:
         """Fill in the defaults that follow from other settings."""

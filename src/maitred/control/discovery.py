@@ -190,7 +190,7 @@ class Discovery:
                     self._ask_soon(url, generate=generate)
                 self._forget_gone()
                 self._follow_facts()
-                self._findings.review(KINDS, review(self._table, self._salters))
+                self._findings.review(KINDS, review(self._table, self._served))
                 await self._sleep(PERIOD_S)
         finally:
             for task in (sources, *self._asking.values()):

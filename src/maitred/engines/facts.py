@@ -49,6 +49,9 @@ SALT_UNHEEDED = {
 }
 """By kind of engine, where salts do not keep tenants apart, and what to do about it."""
 
+TELLS_SALTS = ("vllm",)
+"""Kinds of engine whose KV events tell the salt of a block."""
+
 VERSION_CHARS_MAX = 64
 
 

@@ -91,8 +91,10 @@ class Body(Struct, frozen=True):
     @property
     def session(self) -> bytes:
         """What it calls the conversation, as written; b"" for nothing."""
-        key = NOTHING if self.said is None else self.said.prompt_cache_key
-        return b"" if key is NOTHING else bytes(key)
+        if self.said is None or self.said.prompt_cache_key is NOTHING:
+            return b""
+        key = bytes(self.said.prompt_cache_key)
+        return key if key.startswith(b'"') and len(key) > len('""') else b""
 
     def rendered(self) -> list[Rendered]:
         """What engines make a prompt of, in their order: tools, system, messages. Media by their hashes."""
