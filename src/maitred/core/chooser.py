@@ -48,6 +48,8 @@ def round_robin(
 
 ROUTING: dict[str, Choose] = {"least-requests": least_loaded, "round-robin": round_robin}
 """The policies by name."""
+PREFIXED: set[str] = set()
+"""Those that ask for what is cached where."""
 
 
 def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> bool:

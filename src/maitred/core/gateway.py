@@ -24,6 +24,7 @@ from maitred.core.limiter import Limiter
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
+from maitred.core.prefix import TOKENS_GUESS
 from maitred.core.queue import NEVER
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -271,20 +272,18 @@ class Gateway:
         return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
-        """The band that was asked for, if it may be had; else the first that may."""
+        """The band that was asked for, if it may be had; else the first there is of those that may."""
         settings, asked = self.settings, request.band
         bands = settings.bands
         if len(bands) == 1:
             return bands[0]
         allowed = identity.bands or settings.tenants.get(identity.tenant, settings.tenant).bands
-        if asked and (not allowed or asked in allowed):
+        wanted = (asked, *allowed) if asked and (not allowed or asked in allowed) else allowed
+        for name in wanted:
             for band in bands:
-                if band.name == asked:
+                if band.name == name:
                     return band
-        for band in bands:
-            if not allowed or band.name == allowed[0]:
-                return band
-        return bands[-1]
+        return bands[-1] if allowed else bands[0]
 
     # -- letting in -------------------------------------------------------------------------------
 
@@ -369,6 +368,8 @@ class Gateway:
         attempts = ticket.attempts = ticket.attempts + 1
         leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
         saturation.reserve(leg, now)
+        if pool.prefixes is not None:
+            pool.prefixes.sent(ticket.request, endpoint, endpoint.facts.kv_tokens or TOKENS_GUESS)
         ticket.phase = DISPATCHED
         legs = ticket.legs = [leg]
         return Go(ticket, legs)

@@ -168,8 +168,7 @@ class PoolQueue:
             self._line_up(ticket)
         self.waiting += 1
         self.body_bytes += ticket.request.body_bytes
-        if ticket.queue_deadline < self.earliest:
-            self.earliest = ticket.queue_deadline
+        self.earliest = min(self.earliest, ticket.queue_deadline)
 
     def _line_up(self, ticket: Ticket | None) -> None:
         self.alone = None

@@ -159,8 +159,7 @@ def reserve(leg: Leg, now: float) -> None:
     running = endpoint.running = endpoint.running + 1
     endpoint.reserved += ticket.need
     leg.reserved = ticket.need
-    if running > endpoint.busiest:
-        endpoint.busiest = running
+    endpoint.busiest = max(endpoint.busiest, running)
     if ticket.request.stream:
         leg.unread, leg.rate = ticket.prompt_tokens, endpoint.prefill_rate
         endpoint.unread += leg.unread

@@ -65,8 +65,8 @@ class Request(Struct, frozen=True, gc=False):
     token it asked to be held to. `retry`: how often the client says it has tried before.
 
     `prefix`: chained keys of its prompt's bytes, each of all up to an end that `core/prefix.py` lists.
-    `blocks`: the same of its tokens, of each `block_tokens`, where these are known. `session`: what the client
-    calls the conversation, "" for nothing.
+    `blocks`: the same of its tokens, of each `block_tokens`, where these are known. `session`: what the
+    client calls the conversation, "" for nothing.
     """
 
     id: str
