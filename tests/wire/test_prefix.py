@@ -107,6 +107,14 @@ def test_a_completion_may_go_on_where_its_prompt_ended(words: str, often: int, m
     assert following[: len(this)] == this
 
 
+def test_the_end_of_a_completions_prompt_is_no_part_of_it() -> None:
+    long = keys(Api.COMPLETIONS, {"prompt": "x" * 2000})
+    for size in range(BYTE_ENDS[0] - 5, BYTE_ENDS[0] + 5):
+        this = keys(Api.COMPLETIONS, {"prompt": "x" * size})
+        assert long[: len(this)] == this
+        assert len(this) == (size + 1 >= BYTE_ENDS[0])
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -147,7 +155,8 @@ def test_tools_come_first_and_system_before_the_messages_wherever_they_are_writt
 
 
 def test_an_image_is_short_and_known_by_what_it_is() -> None:
-    large, other = image(1_000_000), image(1_000_000, b"y")
+    large, other = image(1_000_000), image(1_000_000)
+    other["image_url"]["url"] = other["image_url"]["url"][:-4] + "AAAA"
     this = chat(user([text("What is this?"), large]), user(LONG))
     assert len(this) < 4
     assert this == chat(user([text("What is this?"), large]), user(LONG))
@@ -177,6 +186,19 @@ def test_keys_end_where_they_should_and_none_lies_beyond() -> None:
     sizes = [255, 256, 511, 512, BYTE_ENDS[-1] - 1, BYTE_ENDS[-1], 1_000_000]
     last = len(BYTE_ENDS)
     assert [len(byte_keys(ROOT, [bytes(size)], size)) for size in sizes] == [0, 1, 1, 2, last - 1, last, last]
+
+
+def test_a_key_is_of_all_before_its_end() -> None:
+    this, other = (byte_keys(ROOT, [start * BYTE_ENDS[0], b"x" * 1000], 2000) for start in (b"a", b"b"))
+    assert len(this) == 4
+    assert not set(this) & set(other)
+    assert len(set(byte_keys(ROOT, [b"x" * 4096], 4096))) == 16
+
+
+def test_no_more_is_taken_than_has_keys() -> None:
+    parts = iter([b"x" * 10_000] * 1000)
+    assert len(byte_keys(ROOT, parts, 10_000_000)) == len(BYTE_ENDS)
+    assert len(list(parts)) == 1000 - -(-BYTE_ENDS[-1] // 10_000)
 
 
 def test_a_huge_prompt_begins_as_a_large_one() -> None:
