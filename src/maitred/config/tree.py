@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Struct, structs
 
 from maitred.config.auth import Auth, Store
+from maitred.config.cache import Cache
 from maitred.config.flow import Accounts, Band, Budget, ModelLimits, Price, Tenant, core_limits
 from maitred.config.kinds import (
     ADDRESS,
@@ -222,6 +223,7 @@ class Model(Struct, frozen=True):
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()
     budget: Annotated[Budget, Setting("budget", Budget)] = Budget()
     price: Annotated[Price, Setting("price", Price)] = Price()
+    cache: Annotated[Cache, Setting("cache", Cache)] = Cache()
 
     def __post_init__(self) -> None:
         """Fill in the defaults that follow from other settings."""

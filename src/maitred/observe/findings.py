@@ -21,6 +21,8 @@ FINDINGS_MAX = 64
 KINDS: dict[str, str] = {
     "prefix_caching_off": "An engine computes every prompt anew.",
     "context_differs": "Endpoints of one model take prompts of different lengths.",
+    "cache_shared": "An engine lets tenants find what others asked, though they are to be kept apart.",
+    "events_unsalted": "An engine's KV events are of no use where tenants are kept apart.",
     "wrong_model": "An engine serves another model than the configuration says.",
     "unreachable": "An engine does not answer, or not properly.",
     "metrics_stale": "An engine's metrics cannot be read, so only our own count of its load is known.",
