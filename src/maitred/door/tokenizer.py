@@ -10,6 +10,8 @@ import os
 import re
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -114,12 +116,11 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         """Read it, which may take seconds. Raises NoTokenizer."""
-        try:
+        with _reading("its chat template"):
             self._template = _template(path)
+        with _reading("tokenizer.json"):
             text = (path / "tokenizer.json").read_text()
             self._pieces = Pieces(Tokenizer.from_str(text), self._template.text if self._template else "")
-        except Exception as error:  # the library has no errors of its own, and a template may raise anything
-            raise NoTokenizer(str(error)) from error
 
     def ids(self, api: Api, body: bytes, form: ToolForm) -> bytes:
         """The ids of what the model is to read. Raises Unsupported, and anything else for what is odd."""
@@ -130,6 +131,14 @@ class Folder:
                 raise NoTokenizer("there is no chat template")
             return self._pieces.ids(self._template.render(asked))
         return self._pieces.whole(asked, special=True) if isinstance(asked, str) else packed(asked)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the library has no errors of its own, and templates may raise anything
+        raise NoTokenizer(f"{what}: {error}") from error
 
 
 def _template(path: Path) -> Template | None:

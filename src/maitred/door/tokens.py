@@ -1,7 +1,7 @@
 """The token ids of requests, so that it can be known which blocks of an engine's cache they would use.
 
-A model's source is its own tokenizer, run here (`ours.py`), or its engines (`theirs.py`). No request fails for
-want of its ids: it is known by its bytes then, and the reason is counted.
+A model's source is its own tokenizer, run here (`ours.py`), or its engines (`theirs.py`). No request fails
+for want of its ids: it is known by its bytes then, and the reason is counted.
 """
 
 from __future__ import annotations
