@@ -51,9 +51,9 @@ def likely() -> Tokenizer:
     return marked(tokenizer)
 
 
-def marked(tokenizer: Tokenizer, **token: bool) -> Tokenizer:
+def marked(tokenizer: Tokenizer, *more: str, **token: bool) -> Tokenizer:
     """With special tokens, of which one begins like two others; and one that is not special."""
-    tokenizer.add_special_tokens([AddedToken(text, **token) for text in MARKS])
+    tokenizer.add_special_tokens([AddedToken(text, **token) for text in (*MARKS, *more)])
     tokenizer.add_tokens([AddedToken("abba", normalized=True)])
     return tokenizer
 

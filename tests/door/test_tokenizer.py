@@ -29,6 +29,7 @@ FAMILIES = {
     "strips": models.byte_level(lstrip=True, rstrip=True),
     "rstrips": models.byte_level(rstrip=True),
     "words": models.byte_level(single_word=True),
+    "overlaps": models.marked(models.byte_level(), "ab<|"),
 }
 TEXTS = st.lists(
     st.sampled_from([*models.MARKS, "<|im_st", "|>", "<", "[", "abba", "ab", "a", " ", "\n", "é", "日", ""])
