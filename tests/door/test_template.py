@@ -63,8 +63,8 @@ def test_a_template_is_kept_in_its_box(text: str) -> None:
         ("{% for m in messages %}{% for part in m.content %}{% endfor %}{% endfor %}", True),
         ("{% for m in messages[1:] %}{% for part in m['content'] | list %}{% endfor %}{% endfor %}", True),
         (
-            "{% set rest = messages[1:] %}{% set all = rest %}"
-            "{% for m in all %}{% for part in m['content'] %}{% endfor %}{% endfor %}",
+            """{% set rest = messages[1:] %}{% set all = rest %}
+            {% for m in all %}{% for part in m['content'] %}{% endfor %}{% endfor %}""",
             True,
         ),
         ("{% for m in messages %}{% for call in m.tool_calls %}{% endfor %}{% endfor %}", False),

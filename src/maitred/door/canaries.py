@@ -1,7 +1,8 @@
 """Canaries: five requests by which it shows whether an engine reads prompts as we do.
 
 Between them they have what models' templates and engines treat differently: a plain text, several turns,
-no system message, parts, tools with and without a description, calls of tools and their results.
+no system message, parts, tools with and without a description and in another order, calls of tools and
+their results.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TOOLS = [
             },
         },
     },
-    {"type": "function", "function": {"name": "time"}},
+    {"function": {"parameters": {"type": "object", "properties": {}}, "name": "time"}, "type": "function"},
 ]
 _CALL = {
     "id": "call_0000",
