@@ -37,6 +37,9 @@ KINDS: dict[str, str] = {
     "ttft_missed": "Most streams of a minute began later than their goal, though all were answered with 200.",
     "cap_too_low": "Requests wait although the engines could run more of them.",
     "engine_queues": "Requests wait inside an engine, where nobody can order or refuse them.",
+    "tokenizer_unusable": "A model's tokenizer cannot be used; prompts are known by their bytes.",
+    "template_mismatch": "An engine has other token ids than we; prompts are known by their bytes.",
+    "tokens_unchecked": "An engine does not tell its token ids, so ours are taken on trust.",
     "loop_lag": "The gateway itself is the bottleneck.",
 }
 
