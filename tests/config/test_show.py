@@ -103,7 +103,9 @@ def loadable(config: Config) -> Config:
     for index, model in enumerate(config.models):
         aliases = tuple(f"{alias}{index}.{place}" for place, alias in enumerate(model.aliases))
         price = structs.replace(model.price, output=model.price.output or 1)  # budgets in money need one
-        models.append(structs.replace(model, name=f"{model.name}{index}", aliases=aliases, price=price))
+        cache = structs.replace(model.cache, secret=EnvSecret("TOKEN") if model.cache.secret else None)
+        name = f"{model.name}{index}"
+        models.append(structs.replace(model, name=name, aliases=aliases, price=price, cache=cache))
     bands = tuple(
         structs.replace(band, name=f"{band.name}{index}", share_min=band.share_min // 0.04 / 100)
         for index, band in enumerate(config.bands)

@@ -1,4 +1,4 @@
-"""Settings of one model's prefix caches."""
+"""Settings of one model's prefix caches: between whom they are shared, and how we know what is in them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Annotated
 
 from msgspec import Struct, structs
 
-from maitred.config.kinds import ADDRESS, PORT, Address, between
+from maitred.config.kinds import ADDRESS, PORT, Address, between, choice
+from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Setting
 
+TENANT = "tenant"
 EVENTS_PORT = 5557
 RANKS_MAX = 64
 
@@ -67,6 +69,25 @@ class Events(Struct, frozen=True):
 
 
 class Cache(Struct, frozen=True):
-    """What is known of the engines' prefix caches."""
+    """The prefix caches of one model's engines."""
 
+    isolate: Annotated[
+        str,
+        Setting(
+            "isolate",
+            choice("none", TENANT),
+            "`tenant`: no tenant finds what another has asked. The engine gets a `cache_salt` for each; "
+            "prompts that all have in common are computed and kept once for every tenant.",
+        ),
+    ] = "none"
+    secret: Annotated[
+        Secret | None,
+        Setting(
+            "secret",
+            SECRET,
+            "What these salts are made with, as `{env: NAME}` or `{file: PATH}`. Several gateways before the "
+            "same engines need the same.",
+            "drawn at each start, which then finds cold caches",
+        ),
+    ] = None
     events: Annotated[Events | None, Setting("events", Events, derived="not heard")] = None
