@@ -14,13 +14,13 @@ import uvloop
 import zmq
 import zmq.asyncio
 
-from maitred.config.cache import Cache, Events
+from maitred.config.cache import TENANT, Cache, Events
 from maitred.config.kinds import Address
 from maitred.config.tree import Config, Model
-from maitred.control.kv_events import NO_LONGER, SILENT_SEATED, Listener
+from maitred.control.kv_events import NO_LONGER, SILENT_SEATED, UNSALTED, Listener
 from maitred.control.kv_feed import MESSAGE_BYTES_MAX, NOTHING_YET
 from maitred.core.endpoints import EndpointTable
-from maitred.core.words import Endpoint, EndpointState, KvEvents
+from maitred.core.words import Endpoint, EndpointState, Facts, KvEvents
 from maitred.net.seams import Sockets
 from maitred.observe.findings import Findings
 from maitred.observe.kv_events import KvFigures
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def config(**events: Any) -> Config:
-    return Config(models=(Model("q", ("http://h",), cache=Cache(Events(**events))),))
+    return Config(models=(Model("q", ("http://h",), cache=Cache(events=Events(**events))),))
 
 
 async def until(so: Callable[[], object]) -> None:
@@ -58,7 +58,6 @@ class Scene:
         self.table = EndpointTable()
         self.told: list[KvEvents] = []
         self.findings = Findings()
-        self.refused: dict[str, tuple[str, str]] = {}
         self.listener = Listener(
             config,
             self.table,
@@ -66,7 +65,6 @@ class Scene:
             self.findings,
             asyncio.get_running_loop().time,
             lambda: 1.8e9,
-            lambda endpoint: self.refused.get(endpoint.name),
         )
 
     def add(self, url: str = "http://127.0.0.1:8001", pool: str = "q") -> Endpoint:
@@ -374,20 +372,24 @@ def test_an_engine_that_tells_nothing_of_its_work_is_found() -> None:
     run(test)
 
 
-def test_who_may_not_be_believed_is_not() -> None:
+def test_where_tenants_are_kept_apart_an_engine_must_tell_salts() -> None:
     async def test() -> None:
         port = free_port()
         async with listening(port=port) as scene:
+            apart = Cache(isolate=TENANT, events=Events(port=port))
+            scene.listener.apply(Config(models=(Model("q", ("http://h",), cache=apart),)))
             with publisher(bind=port) as engine:
                 endpoint = scene.add()
-                scene.refused[endpoint.name] = ("it does not tell salts", "leave out cache.isolate")
+                endpoint.facts = Facts(engine="sglang", model="q")
+                scene.listener.look()
                 await engine.heard(lambda: scene.of(endpoint))
-                assert "it does not tell salts" in scene.found[endpoint.name][0]
                 engine.say(STORED)
                 await until(lambda: scene.of(endpoint).blocks == 2)
                 assert not scene.there(endpoint)
-                scene.refused.clear()
-                assert not scene.found
+                assert scene.of(endpoint).why == UNSALTED
+                assert not scene.found, "there is a finding of another kind"
+                endpoint.facts = Facts(engine="vllm", model="q")
+                scene.listener.look()
                 assert len(scene.there(endpoint)) == 2
 
     run(test)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from maitred.config.cache import Events
+from maitred.config.cache import TENANT, Events
 from maitred.config.kinds import Address
 from maitred.config.tree import Config
 from maitred.control.kv_feed import MESSAGE_BYTES_MAX, NOTHING_YET, Feed, Replay
 from maitred.control.kv_places import events_at, named_by, place_of, topic_place
 from maitred.core.endpoints import EndpointTable
 from maitred.core.words import Endpoint, EndpointState, KvEvents
+from maitred.engines.facts import TELLS_SALTS
 from maitred.observe.findings import Findings
 from maitred.observe.kv_events import KvFigures
 
@@ -40,6 +41,7 @@ SILENT_SEATED = 10
 HEARD = (EndpointState.READY, EndpointState.EJECTED, EndpointState.DRAINING)
 TOPICS_MAX = 4096
 NO_LONGER = "nobody listens any more"
+UNSALTED = "its events do not tell whose blocks they are"
 
 _Found = tuple[str, str]
 """Why an endpoint's events are not gone by, and what to do; "" where there is nothing to be done."""
@@ -72,8 +74,7 @@ class Line:
 class Listener:
     """Has a feed for each endpoint whose model says where its events are.
 
-    `update` gets the changes; `refuse` may give a reason not to go by an endpoint's events, and what to do.
-    `wall` is wall time in seconds, by which engines date their messages.
+    `update` gets the changes. `wall` is wall time in seconds, by which engines date their messages.
     """
 
     def __init__(
@@ -84,7 +85,6 @@ class Listener:
         findings: Findings,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        refuse: Callable[[Endpoint], _Found | None] = lambda _endpoint: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._table = table
@@ -92,7 +92,6 @@ class Listener:
         self._findings = findings
         self._clock = clock
         self._wall = wall
-        self._refuse = refuse
         self._sleep = sleep
         self._places = asyncio.Semaphore(REPLAYS_MAX)
         self._sockets: Sockets | None = None
@@ -108,6 +107,7 @@ class Listener:
         self._events: Mapping[str, Events] = {
             model.name: model.cache.events for model in config.models if model.cache.events is not None
         }
+        self._isolated = {model.name for model in config.models if model.cache.isolate == TENANT}
 
     async def run(self) -> None:
         """Listen, until cancelled."""
@@ -280,7 +280,7 @@ class Listener:
 
     def _fault(self, line: Line, first: Line) -> _Found | None:
         """What is wrong with an endpoint's events; `first` is whoever is heard at the same place."""
-        feed, events = line.feed, line.events
+        feed, events, endpoint = line.feed, line.events, line.feed.endpoint
         trouble = line.trouble if events.bind is None else self._unbound.get(events.bind, "")
         if trouble:
             return trouble, "see who else has it, or write another one in cache.events"
@@ -289,15 +289,15 @@ class Listener:
                 f"{line.address} is also where {first.feed.endpoint.name} publishes",
                 "give each engine a port of its own, and write cache.events.offset or bind",
             )
-        if refused := self._refuse(feed.endpoint):
-            return refused
-        size, usual = feed.rekey.block_tokens, self.block_tokens(feed.endpoint.pool)
+        if endpoint.pool in self._isolated and endpoint.facts.engine not in TELLS_SALTS:
+            return UNSALTED, ""  # which has a finding of its own
+        size, usual = feed.rekey.block_tokens, self.block_tokens(endpoint.pool)
         if size and size != usual:
             return (
-                f"its blocks have {size} tokens, others of {feed.endpoint.pool} have {usual}",
+                f"its blocks have {size} tokens, others of {endpoint.pool} have {usual}",
                 "start them with the same --block-size",
             )
-        if feed.figures.heard_at is None and feed.endpoint.seated - feed.seated >= SILENT_SEATED:
+        if feed.figures.heard_at is None and endpoint.seated - feed.seated >= SILENT_SEATED:
             return (
                 f"nothing was heard at {line.address}, though requests were served",
                 "start it with --kv-events-config, or see whether that can be reached",
