@@ -291,6 +291,9 @@ def test_engines_may_come_to_us(caplog: pytest.LogCaptureFixture) -> None:
                 await until(lambda: scene.listener.foreign == 2)
                 assert not scene.there(one)
                 assert not scene.found
+                three = scene.add("http://127.0.0.1:8003")
+                first.say(STORED, topic=b"kv@127.0.0.1:8003@q")
+                await until(lambda: scene.there(three))
 
     run(test)
     [line] = [record for record in caplog.records if "nobody we know" in record.getMessage()]

@@ -22,6 +22,7 @@ from maitred.wire.kv_events import (
     Stored,
     decode,
 )
+from maitred.wire.rekey import Rekey
 
 DATA = Path(__file__).parents[1] / "data" / "kv_events"
 CAPTURED = {path.stem: path.read_bytes() for path in sorted(DATA.glob("*.bin"))}
@@ -226,6 +227,10 @@ def test_no_event_breaks_anything(events: list[Any]) -> None:
 
 def sound(batch: Batch) -> None:
     """What the rest of the house may rely on."""
+    rekey = Rekey("q")
+    rekey.apply(batch, 0)
+    rekey.take()
+    assert len(rekey) <= sum(len(one.hashes) for one in batch.events if isinstance(one, Stored))
     for one in batch.events:
         if isinstance(one, Stored):
             assert 0 < one.block_tokens <= BLOCK_TOKENS_MAX
