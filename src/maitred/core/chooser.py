@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from maitred.core.profiles import RECIPES, profile
+from maitred.core.recipe import Recipe
 from maitred.core.saturation import SATURATION
 from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
 
@@ -46,8 +48,24 @@ def round_robin(
     return min(having_room, key=lambda endpoint: endpoint.turn, default=None)
 
 
-ROUTING: dict[str, Choose] = {"least-requests": least_loaded, "round-robin": round_robin}
+class Policies(dict[str | Recipe, Choose]):
+    """Policies by name; a recipe is made into its policy."""
+
+    @property
+    def names(self) -> list[str]:
+        """Those that have a name."""
+        return [name for name in self if isinstance(name, str)]
+
+    def __missing__(self, recipe: str | Recipe) -> Choose:
+        """The policy of a recipe. Raises KeyError for a name that is not there."""
+        if isinstance(recipe, str):
+            raise KeyError(recipe)
+        return profile(recipe)
+
+
+ROUTING = Policies({"least-requests": least_loaded, "round-robin": round_robin})
 """The policies by name."""
+ROUTING |= {name: profile(recipe) for name, recipe in RECIPES.items()}
 
 
 def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> bool:

@@ -1,0 +1,35 @@
+"""The options of a routing policy's pieces as they stand in a file.
+
+They are declared in the core, as fields of the piece. What ends in `_s` is a duration, without that ending;
+whole numbers may have a unit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, structs
+
+from maitred.config.kinds import AMOUNT, GRACE, RATIO, SWITCH, TEXT, Kind
+
+KINDS: dict[Any, Kind] = {float: RATIO, int: AMOUNT, bool: SWITCH, str: TEXT}
+
+
+class Option(Struct, frozen=True):
+    """One option: the name of its field, and what it is in the file."""
+
+    field: str
+    kind: Kind
+    default: Any
+
+
+def options_of(piece: Any) -> dict[str, Option]:
+    """The options of a filter, scorer or picker by their keys; none where it is no Struct."""
+    if not (isinstance(piece, type) and issubclass(piece, Struct)):
+        return {}
+    return {
+        field.name.removesuffix("_s"): Option(
+            field.name, GRACE if field.name.endswith("_s") else KINDS[field.type], field.default
+        )
+        for field in structs.fields(piece)
+    }
