@@ -20,6 +20,7 @@ from maitred.config.secret import EnvSecret, FileSecret, Secret
 from maitred.config.setting import Chosen, Forms, Listed, Mapped, Shape, fields_of, leaves
 from maitred.config.show import schema, show
 from maitred.config.tree import Admin, Config, Model
+from maitred.core.chooser import ROUTING
 from maitred.core.recipe import Piece
 
 TEXT = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20) | st.sampled_from(
@@ -47,7 +48,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.VARIABLE, st.just("TOKEN")),
     (kinds.HOST, st.sampled_from(["gateway", "cdn.example.com"])),
     (kinds.ORIGIN, st.sampled_from(["https://chat.example.com", "http://localhost:3000", "https://[::1]:1"])),
-    (routing.POLICY, st.sampled_from(routing.ROUTING.names)),
+    (routing.POLICY, st.sampled_from(ROUTING.names)),
     (auth.DATABASE, st.sampled_from(["sqlite:///maitred.db", "sqlite:////var/lib/maitred.db"])),
     (auth.JWKS, st.sampled_from(["https://sso/keys?of=all", "http://127.0.0.1:1/jwks"])),
     (kinds.DNS, st.sampled_from(["http://engines", "http://engines.example.com:8000"])),

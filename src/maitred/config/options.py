@@ -1,7 +1,7 @@
 """The options of a routing policy's pieces as they stand in a file.
 
-They are declared in the core, as fields of the piece. What ends in `_s` is a duration, without that ending;
-whole numbers may have a unit.
+They are declared in the core, as fields of the piece. What ends in `_s` is a duration, written without that
+ending; whole numbers may have a unit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def options_of(piece: Any) -> dict[str, Option]:
     """The options of a filter, scorer or picker by their keys; none where it is no Struct."""
     if not (isinstance(piece, type) and issubclass(piece, Struct)):
         return {}
-    return {
-        field.name.removesuffix("_s"): Option(
-            field.name, GRACE if field.name.endswith("_s") else KINDS[field.type], field.default
-        )
-        for field in structs.fields(piece)
-    }
+    options = {}
+    for field in structs.fields(piece):
+        is_time = field.name.endswith("_s") and not field.name.endswith("_per_s")
+        key = field.name.removesuffix("_s") if is_time else field.name
+        options[key] = Option(field.name, GRACE if is_time else KINDS[field.type], field.default)
+    return options

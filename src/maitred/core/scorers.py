@@ -62,6 +62,11 @@ class TokenLoad(Struct, frozen=True):
 
     tokens_max: int = 4_194_304
 
+    def __post_init__(self) -> None:
+        """Nothing cannot be shared out."""
+        if self.tokens_max < 1:
+            raise ValueError("tokens_max is 0; write at least 1")
+
     def score(
         self, endpoints: Sequence[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
     ) -> Sequence[float]:
