@@ -7,9 +7,9 @@ import json
 import logging
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from msgspec import structs
@@ -21,12 +21,13 @@ from maitred.config.flow import Price, Tenant
 from maitred.config.raw import ConfigError
 from maitred.config.secret import EnvSecret
 from maitred.config.tree import Config, Http
+from maitred.control import jwt as verifying
 from maitred.core.limits import Limits
 from maitred.core.words import Identity
 from maitred.observe.exposition import render
 from maitred.store.rows import KeyRow
 from tests.cases.place import Place, on_sockets, serving
-from tests.control.test_jwt import AUDIENCE, ISSUER, key_set, token
+from tests.control.test_jwt import AUDIENCE, ISSUER, key_set, public, token
 from tests.net.http import Answer, get, post, turns
 from tests.proxy.place import CHAT, chat
 
@@ -187,6 +188,78 @@ async def test_a_token_of_the_issuer_lets_in(tmp_path: Path) -> None:
         assert (await ask(place, token(aud="another"))).status == 401
         assert (await ask(place, "mk_any")).status == 401
         assert place.app.identities.store is None
+
+
+class Issuer:
+    """An identity provider at an address of its own, which tells where its keys are."""
+
+    def __init__(self, *kinds: str) -> None:
+        self.lists(*kinds)
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def lists(self, *kinds: str) -> None:
+        self._keys = key_set(*map(public, kinds))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        found = b"GET /.well-known/openid-configuration " in asked
+        body = json.dumps({"jwks_uri": f"{self.url}/keys"}).encode() if found else self._keys
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+        await writer.wait_closed()
+
+
+@on_sockets
+async def test_an_issuer_may_change_its_keys_and_go_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "ASK_AGAIN_S", 0.1)
+    async with AsyncExitStack() as stack:
+        issuer = await stack.enter_async_context(Issuer("RSA", "EC"))
+        auth = Auth(jwt=Jwt(issuer.url, AUDIENCE, tenant="team"))
+        place = await stack.enter_async_context(serving(auth=auth))
+
+        async def statuses(kind: str, last: int) -> set[int]:
+            """Those of a token by this key, until one is the last."""
+            signed = token(kind, "ES256" if kind == "EC" else "RS256", iss=issuer.url)
+            seen = {(await ask(place, signed)).status}
+            while last not in seen:
+                await asyncio.sleep(0.005)
+                seen.add((await ask(place, signed)).status)
+            return seen
+
+        await statuses("RSA", 200)
+        assert await statuses("EC", 200) == {200}
+        for new in ("RSA2", "RSA3"):  # the latter when the keys were read a moment ago
+            issuer.lists("EC", new)
+            assert await statuses(new, 200) == {503, 200}  # but never 401
+        assert await statuses("RSA", 401) <= {503, 401}  # though it had been let in
+        await issuer.close()
+        assert await statuses("EC", 200) == {200}
+        while [finding.kind for finding in place.findings] != ["jwks_unreachable"]:
+            assert await statuses("RSA4", 503) == {503}
+            await asyncio.sleep(0.005)
+        issuer.lists("RSA4")
+        await issuer.open()
+        assert await statuses("RSA4", 200) == {503, 200}
+        assert not place.findings
 
 
 @on_sockets

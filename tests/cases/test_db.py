@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ import pytest
 
 from maitred.app import keys
 from maitred.config.auth import Auth, Store
+from maitred.config.flow import Accounts, Budget, Tenant
 from maitred.config.secret import EnvSecret
 from maitred.config.tree import Config
 from maitred.store.rows import KeyRow, SchemaError
@@ -58,7 +63,7 @@ async def upgrade() -> None:
 
 
 async def ask(place: Place, key: str) -> Answer:
-    return await place.ask(post(CHAT, chat(), f"Authorization: Bearer {key}"))
+    return await place.ask(post(CHAT, chat(max_tokens=2), f"Authorization: Bearer {key}"))
 
 
 async def answered(place: Place, key: str, status: int) -> Answer:
@@ -134,6 +139,95 @@ class TestADatabaseThatIsKilled:
             began = asyncio.get_running_loop().time()
             await answered(place, key, 401)
             assert asyncio.get_running_loop().time() - began < REFRESH_S + 1.0
+
+
+SHARED: dict[str, Any] = {"auth": AUTH, "store": STORE, "accounts": Accounts(period_s=0.02)}
+USED = 7
+"""Tokens that each request here takes, by its engine's word."""
+
+
+@asynccontextmanager
+async def beside(place: Place) -> AsyncIterator[Place]:
+    """Another gateway of the same configuration, before the same engines."""
+    other = Place(place.engines, place.script, place.app.config)
+    try:
+        await other.open()
+        yield other
+        await other.settle()
+    finally:
+        await other.app.stop()
+        other.close()
+
+
+async def spent(place: Place) -> int:
+    """What is written down of the tenant's day."""
+    store = place.app.identities.store
+    assert store is not None
+    rows = await store.accounts(f"{datetime.now(UTC):%Y-%m}")
+    return sum(row.day_tokens for row in rows if row.holder == "tenant support")
+
+
+async def written(place: Place, tokens: int) -> None:
+    while await spent(place) < tokens:
+        await asyncio.sleep(0.005)
+
+
+def budget(tokens: int) -> dict[str, Tenant]:
+    return {"support": Tenant(budget=Budget(tokens_per_day=tokens))}
+
+
+class TestTwoGateways:
+    """One PostgreSQL, two gateways that know nothing of each other."""
+
+    @on_sockets
+    async def test_they_know_the_same_keys_and_one_budget_is_spent_once(self, database: Postgres) -> None:
+        await upgrade()
+        async with serving(**SHARED, tenants=budget(200)) as one, beside(one) as other:
+            key = await add()
+            served = 0
+            for place in (one, other):
+                await answered(place, key, 200)
+                served += 1
+            for place in cycle((one, other)):
+                await written(one, served * USED)
+                answer = await ask(place, key)
+                if answer.status != 200:
+                    break
+                served += 1
+            assert (answer.status, answer.json["error"]["code"]) == (429, "insufficient_quota")
+            assert await spent(other) == served * USED <= 200
+            assert 200 - served * USED < 50  # less than another request is estimated at
+            config = Config(auth=AUTH, store=STORE)
+            assert await asyncio.to_thread(keys.revoke, config, key.split("_")[1])
+            for place in (one, other):
+                while (await ask(place, key)).status != 401:
+                    await asyncio.sleep(0.005)
+
+    @on_sockets
+    async def test_b84_what_is_spent_while_it_is_killed_is_written_afterwards(
+        self, database: Postgres
+    ) -> None:
+        await upgrade()
+        key, statuses = await add(), Counter[int]()
+        async with serving(**SHARED, tenants=budget(10**9)) as one, beside(one) as other:
+
+            async def flow(place: Place) -> None:
+                while flowing:
+                    statuses[(await ask(place, key)).status] += 1
+
+            flowing = True
+            flows = [asyncio.create_task(flow(place)) for place in (one, other)]
+            await written(one, 20 * USED)
+            await asyncio.to_thread(database.kill)
+            await one.until(lambda: all("accounts_unwritten" in kinds(place) for place in (one, other)))
+            before = statuses[200]
+            await one.until(lambda: statuses[200] > before + 20)
+            await asyncio.to_thread(database.start)
+            await one.until(lambda: not kinds(one) and not kinds(other))
+            flowing = False
+            await asyncio.wait(flows)
+            await written(one, statuses[200] * USED)
+            assert set(statuses) == {200}
 
 
 @on_sockets

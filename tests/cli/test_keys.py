@@ -102,7 +102,8 @@ def test_a_key_is_revoked_once() -> None:
         ),
         (["--limit", "concurrent"], "'' is not a"),
         (["--limit", "concurrent=-1"], "-1"),
-        (["--limit", "concurrent=0"], "0 is too small; write more than zero"),
+        (["--limit", "concurrent=0"], "--limit concurrent: 0 is too small; write more than zero"),
+        (["--expires", "2020-02-29"], "--expires: 2020-02-29 is over; write a later day"),
         (["--expires", "tomorrow"], "'tomorrow' is not a duration"),
         (["--model", " m"], "must be 1 to 256 printable characters"),
     ],
@@ -161,6 +162,15 @@ def test_the_file_says_where_keys_are_kept(tmp_path: Path, monkeypatch: pytest.M
     )
     said("keys", "add", "--tenant", "t")
     assert Path("other.db").exists()
+    with Path("maitred.yaml").open("a") as file:
+        file.write("bands: [{name: chat}, {name: batch}]\n")
+    said("keys", "add", "--tenant", "t", "--band", "batch")
+    strange = run("keys", "add", "--tenant", "t", "--band", "bath")
+    assert (strange.exit_code, strange.output) == (
+        1,
+        "Error: no band is named 'bath'; there are chat, batch\n",
+    )
+    assert len(rows()) == 2
     Path("maitred.yaml").write_text("version: 1\nendpoints: [http://h]\nauth: {keys: store}\n")
     broken = run("keys", "list")
     assert (broken.exit_code, "pepper is missing" in broken.output) == (2, True)

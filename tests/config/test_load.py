@@ -140,13 +140,13 @@ models:
     MINIMAL + "tenants: [a]": """
         3 tenants: must be a mapping of names, each with its settings""",
     MINIMAL
-    + "tenants: {a: {budget: {}}, b: {budget: {usd_per_day: 1}}}\n"
+    + "tenants: {a: {budget: {}}, b: {budget: {tokens_per_day: 1}}}\n"
     + "default_tenant:\n  budget: {tokens_per_day: 1}": """
         3 tenants.b.budget: what was spent would be forgotten at a restart, so it needs a store; \
 write store: {url: sqlite:///maitred.db}
         5 default_tenant.budget: what was spent would be forgotten at a restart, so it needs a store; \
 write store: {url: sqlite:///maitred.db}""",
-    "version: 1\nmodels: [{name: a, endpoints: [http://h], budget: {usd_per_day: 1}}]": """
+    "version: 1\nmodels: [{name: a, endpoints: [http://h], budget: {tokens_per_day: 1}}]": """
         2 models[0].budget: what was spent would be forgotten at a restart, so it needs a store; \
 write store: {url: sqlite:///maitred.db}""",
     MINIMAL
@@ -156,6 +156,11 @@ write store: {url: sqlite:///maitred.db}""",
         4 tenants.a.limits.tokens_per_min: '2G' is not a count; \
 write a whole number with no unit, k or M, such as 256
         4 tenants.a.budget.usd_per_month: '$5' is no sum of USD; write a number such as 2000 or 0.15""",
+    "version: 1\nmodels: [{name: a, endpoints: [http://h]}]\n"
+    "store: {url: 'sqlite:///maitred.db'}\n"
+    "tenants: {a: {budget: {usd_per_day: 1}}}": """
+        4 tenants.a.budget.usd_per_day: counts nothing while no model has a price; \
+write price: {prompt: 0.15, output: 0.6} for each in models""",
     MINIMAL
     + "default_tenant: {limits: {requests_per_min: 0, concurrent: 0}}\n"
     + "store: {url: 'sqlite:///maitred.db'}\n"
@@ -277,8 +282,8 @@ PS512 or ES256 or ES384 or ES512 or EdDSA""",
         3 auth.jwt.jwks: 'ftp://sso/keys' is no URL of a key set; write such as \
 https://sso.example.com/.well-known/jwks.json
         3 auth.jwt.algorithms: is empty; write at least one
-        3 auth.jwt: issuer is missing; write issuer: qwen3-32b
-        3 auth.jwt: audience is missing; write audience: qwen3-32b""",
+        3 auth.jwt: issuer is missing; write issuer: https://sso.example.com
+        3 auth.jwt: audience is missing; write audience: maitred""",
     MINIMAL + "auth: {jwt: {issuer: sso, audience: b}}": """
         3 auth.jwt.issuer: 'sso' is no URL to ask for its keys; write jwks: too""",
     MINIMAL + "store: {url: 'postgresql://me:canary@db/m'}": """

@@ -11,8 +11,9 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from maitred.config import auth, kinds, routing
+from maitred.config import auth, flow, kinds, routing
 from maitred.config.auth import Auth, Store
+from maitred.config.flow import Tenant
 from maitred.config.kinds import Address, Kind
 from maitred.config.load import load
 from maitred.config.options import options_of
@@ -39,7 +40,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.USD, st.integers(0, 10**15 - 1)),
     (kinds.BUDGET, st.integers(1, 10**15 - 1)),
     (kinds.PERCENT, st.integers(0, 100).map(lambda percent: percent / 100)),
-    (kinds.TEXT, TEXT),
+    *((kind, TEXT) for kind in (kinds.TEXT, auth.ISSUER, auth.AUDIENCE, flow.BAND)),
     (kinds.FILE, TEXT.map(Path)),
     (kinds.HIDDEN_FILE, TEXT.map(Path)),
     (kinds.SWITCH, st.booleans()),
@@ -134,7 +135,14 @@ def loadable(config: Config) -> Config:
     config = structs.replace(config, bands=bands, tenants=tenants, default_tenant=default_tenant)
     if models:
         return structs.replace(config, models=tuple(models), endpoints=())
+    tenants = {name: moneyless(tenant) for name, tenant in tenants.items()}
+    config = structs.replace(config, tenants=tenants, default_tenant=moneyless(default_tenant))
     return structs.replace(config, endpoints=config.endpoints or ("http://h",))
+
+
+def moneyless(tenant: Tenant) -> Tenant:
+    budget = structs.replace(tenant.budget, usd_per_day=None, usd_per_month=None)
+    return structs.replace(tenant, budget=budget)
 
 
 @pytest.fixture(scope="module")

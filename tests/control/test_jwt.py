@@ -226,17 +226,21 @@ def test_a_key_that_is_not_known_is_asked_for_and_not_too_often(monkeypatch: pyt
         await turns()
         issuer.answer = key_set(public("RSA"), public("RSA2"))
         new = token("RSA2")
+        issuer.now += 1
         for _ in range(3):
-            assert issuer.refused(new).outcome is Outcome.UNAUTHENTICATED  # it was read just now
+            refusal = issuer.refused(new)  # it may be newer than what was read just now
+            assert (refusal.outcome, refusal.wait_s) == (Outcome.AUTH_UNAVAILABLE, ASK_AGAIN_S - 1)
         await turns()
         assert len(issuer.asked) == 1
-        issuer.now += ASK_AGAIN_S
+        issuer.now += ASK_AGAIN_S - 1
+        assert issuer.refused(token(kid="made up")).outcome is Outcome.AUTH_UNAVAILABLE
         for _ in range(3):
             refusal = issuer.refused(new)
             assert (refusal.outcome, refusal.wait_s) == (Outcome.AUTH_UNAVAILABLE, 1.0)
         await turns()
         assert len(issuer.asked) == 2
         issuer.verifier.verify(new)
+        issuer.now += 1
         assert issuer.refused(token(kid="made up")).outcome is Outcome.UNAUTHENTICATED
         await turns()
         assert len(issuer.asked) == 2
@@ -245,6 +249,13 @@ def test_a_key_that_is_not_known_is_asked_for_and_not_too_often(monkeypatch: pyt
         reading.cancel()
 
     run(main(), RENEW_S * 2)
+
+
+def test_made_up_names_of_keys_take_no_memory(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "STRANGERS_MAX", 3)
+    for number in range(10):
+        issuer.refused(token(kid=f"made up {number}"))
+    assert len(issuer.verifier._strangers) <= 3
 
 
 def test_b84_while_the_issuer_is_away_its_known_keys_count(issuer: Issuer) -> None:

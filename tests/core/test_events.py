@@ -14,8 +14,8 @@ ENDED = Ended(2.0, TICKET, Outcome.CLIENT_GONE, None)
 def test_subscribers_hear_what_they_asked_for_and_in_their_order() -> None:
     hub, heard = Hub(), list[tuple[str, Event]]()
     hub.subscribe({AtDoor: lambda event: heard.append(("first", event))})
-    hub(ENDED)
+    hub.tell(ENDED)
     hub.subscribe(dict.fromkeys((AtDoor, Ended), lambda event: heard.append(("second", event))))
-    hub(AT_DOOR)
-    hub(ENDED)
+    hub.tell(AT_DOOR)
+    hub.tell(ENDED)
     assert heard == [("first", AT_DOOR), ("second", AT_DOOR), ("second", ENDED)]

@@ -90,6 +90,8 @@ def test_new_settings_turn_the_bands_round_for_those_who_wait() -> None:
         ("", ("batch", "chat"), "batch"),
         ("chat", ("batch", "chat"), "chat"),
         ("chat", ("gone",), "batch"),
+        ("", ("gone", "chat"), "chat"),
+        ("gone", ("gone", "chat"), "chat"),
     ],
 )
 def test_a_request_waits_in_the_band_it_may_have(asked: str, allowed: tuple[str, ...], band: str) -> None:

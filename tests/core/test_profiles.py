@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maitred.core.chooser import ROUTING, least_loaded
+from maitred.core.chooser import PREFIXED, ROUTING, least_loaded
 from maitred.core.filters import FILTERS, able
 from maitred.core.pickers import PICKERS
 from maitred.core.profiles import RECIPES, Profile, profile
@@ -179,6 +179,24 @@ def test_a_recipe_is_made_once_and_travels_in_settings() -> None:
     )
     settings = Settings(default=PoolSettings(routing=recipe))
     assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings
+
+
+@pytest.mark.parametrize(
+    ("routing", "asks"),
+    [
+        *(
+            (name, False)
+            for name in ("least-requests", "round-robin", "random-two", "kv-use", "queue", "lora")
+        ),
+        *((name, True) for name in ("session", "prefix-affinity", "token-load", "llm-d", "llm-d-blend")),
+        *((name, True) for name in ("smg-cache-aware", "prefix-hash", "from outside")),
+        (Recipe(), False),
+        (Recipe((Piece("from outside"),)), True),
+        (Recipe((), (Piece("no-hit-lru"),)), True),
+    ],
+)
+def test_who_asks_for_what_is_cached_where(routing: str | Recipe, asks: bool) -> None:
+    assert (routing in PREFIXED) is asks
 
 
 def test_what_cannot_be_made() -> None:

@@ -131,6 +131,10 @@ def test_the_beginning_of_a_prompt_has_a_home() -> None:
     ]
     assert homes[0] == homes[1] == homes[3] != homes[2]
     assert homes[4] == (0.0,) * 8
+    tokens = ticket(blocks=tuple(range(99)), block_tokens=16)
+    assert scored("prefix-hash", places, tokens) == scored("prefix-hash", places, ticket(prefix=(15,)))
+    tokens = ticket(blocks=tuple(range(99)), block_tokens=1024)
+    assert scored("prefix-hash", places, tokens) == scored("prefix-hash", places, ticket(prefix=(0,)))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shutil
 import sqlite3
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -229,7 +230,7 @@ async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
 @on_loop
 async def test_an_older_postgresql_is_not_upgraded_behind_anybodys_back(server: Postgres) -> None:
     store = Store.open(server.make("old"))
-    with pytest.raises(SchemaError, match="run maitred db upgrade"):
+    with pytest.raises(SchemaError, match="are not made yet; run maitred db upgrade"):
         await store.prepare()
     await store.upgrade()
     await store.prepare()
@@ -253,6 +254,7 @@ async def test_tables_of_a_later_program_are_left_alone(url: str) -> None:
         "maitred.db",
         "mysql://u:canary-pw@h/d",
         "sqlite://",
+        "sqlite:///:memory:",
         "postgresql://h",
         "postgresql://h:port:canary-pw/d",
     ],
@@ -297,6 +299,19 @@ async def test_a_file_that_somebody_holds_is_waited_for_and_no_longer(
             await store.revoke_key(KEY.id, 1)
         holder.close()
         assert await store.revoke_key(KEY.id, 1)
+
+
+@on_loop
+async def test_a_file_that_is_put_in_place_of_a_bad_one_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    async with Opened(f"sqlite:///{path}") as store:
+        await store.add_key(KEY)
+        shutil.copy(path, tmp_path / "copy.db")
+        path.write_bytes(b"no database" * 1000)
+        with pytest.raises(StoreError, match="file is not a database"):
+            await store.keys()
+        (tmp_path / "copy.db").rename(path)
+        assert await store.keys() == [KEY]
 
 
 @on_loop

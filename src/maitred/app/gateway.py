@@ -100,7 +100,7 @@ class GatewayApp:
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
         self._adopt(config, core.settings)
-        self.house = House(core, clock, self.hub)
+        self.house = House(core, clock, self.hub.tell)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
         self.front = Front(self._service(config), note, frozenset(config.http.cors))
@@ -228,7 +228,7 @@ class GatewayApp:
     # -- parts ------------------------------------------------------------------------------------
 
     def _service(self, config: Config) -> Service:
-        dispatch = Single(self.pool, Hold(config.upstream.hold_bytes, config.upstream.hold_s))
+        dispatch = Single(self.pool, Hold(config.upstream.hold_bytes, config.upstream.hold_s)).answer
         rules = Rules(config.trust.fields, config.media.domains)
         identify = self.identities.identify
         return Service(
@@ -253,8 +253,8 @@ class GatewayApp:
     def _core(self, config: Config, seed: int) -> Gateway:
         settings, abilities = config.core_settings(), Abilities()
         if self.journal is None:
-            return Gateway(settings, abilities, Random(seed), self.hub)
-        return RecordingGateway(settings, abilities, seed, self.hub, self.journal.write)
+            return Gateway(settings, abilities, Random(seed), self.hub.tell)
+        return RecordingGateway(settings, abilities, seed, self.hub.tell, self.journal.write)
 
     def _adopt(self, config: Config, settings: Settings) -> None:
         self.metrics.label(settings.tenants, (band.name for band in settings.bands))

@@ -18,6 +18,7 @@ from maitred.config.auth import Auth, Store
 from maitred.config.prices import any_priced, bounds_money, unpriced, usable
 from maitred.config.secret import checked
 from maitred.config.tree import Config
+from maitred.config.units import quote
 from maitred.control.keys import digest, mint
 from maitred.store.rows import KeyRow
 from maitred.store.store import Store as Database
@@ -32,11 +33,15 @@ class NoKeys(Exception):  # noqa: N818 - names what is the case
 def add(config: Config, key: KeyRow, imported: str | None = None) -> tuple[str, str]:
     """Keep a key like this one, whose id, digest and time are filled in; its id, and the key itself.
 
-    `imported` is a key that is in use elsewhere. Raises NoKeys, StoreError; ValueError for a bad key.
+    `imported` is a key that is in use elsewhere. Raises NoKeys, StoreError; ValueError for a bad key, and a
+    band that the configuration does not name.
     """
     auth = config.auth
     if not isinstance(auth, Auth) or not auth.keys or auth.pepper is None:
         raise NoKeys("no keys are kept; write auth: {keys: store, pepper: {env: MAITRED_AUTH_PEPPER}}")
+    known = [band.name for band in config.bands]
+    if known and (strange := next((band for band in key.bands if band not in known), None)):
+        raise ValueError(f"no band is named {quote(strange)}; there are {', '.join(known)}")
     if (said := left_out(config, key)) and not any_priced(usable(config, key.models)):
         raise ValueError(said)
     id_, token = mint()

@@ -176,12 +176,15 @@ def _limits(written: tuple[str, ...]) -> Limits:
         if name not in Limits.__struct_fields__:
             known = ", ".join(Limits.__struct_fields__)
             raise ValueError(f"there is no limit {name!r}; known are {known}")
-        given[name] = NUMBER.parse(number)
+        try:
+            given[name] = NUMBER.parse(number)
+        except ValueError as error:
+            raise ValueError(f"--limit {name}: {error}") from error
     return Limits(**given)
 
 
 def _instant(text: str) -> int:
-    """The end of a day, or a duration from now, as UTC in ms."""
+    """The end of a day that is not over, or a duration from now, as UTC in ms."""
     from maitred.app.keys import now_ms
     from maitred.config.units import parse_duration
 
@@ -189,7 +192,10 @@ def _instant(text: str) -> int:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         return now_ms() + int(parse_duration(text) * 1000)
-    return int(day.timestamp() * 1000) + 24 * 3600 * 1000
+    end_ms = int(day.timestamp() * 1000) + 24 * 3600 * 1000
+    if end_ms <= now_ms():
+        raise ValueError(f"--expires: {text} is over; write a later day")
+    return end_ms
 
 
 def _plain(row: KeyRow) -> dict[str, Any]:

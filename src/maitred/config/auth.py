@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from maitred.config.kinds import FILE, GRACE, PORTS, TEXT, TIMEOUT, Kind, choice
 from maitred.config.secret import SECRET, EnvSecret, FileSecret, Secret
@@ -51,6 +51,8 @@ def parse_jwks(text: str) -> str:
     return text
 
 
+ISSUER = structs.replace(TEXT, example="https://sso.example.com")
+AUDIENCE = structs.replace(TEXT, example="maitred")
 DATABASE = Kind(parse_database, str, {"type": "string", "pattern": "^sqlite:///"}, STORE_DEFAULT)
 JWKS = Kind(parse_jwks, str, {"type": "string", "format": "uri", "pattern": "^https?://"}, JWKS_EXAMPLE)
 
@@ -79,8 +81,8 @@ class JwksFile(Struct, frozen=True):
 class Jwt(Struct, frozen=True):
     """Tokens of an identity provider (OIDC)."""
 
-    issuer: Annotated[str, Setting("issuer", TEXT, "What `iss` of a token must be.")]
-    audience: Annotated[str, Setting("audience", TEXT, "What `aud` of a token must be or hold.")]
+    issuer: Annotated[str, Setting("issuer", ISSUER, "What `iss` of a token must be.")]
+    audience: Annotated[str, Setting("audience", AUDIENCE, "What `aud` of a token must be or hold.")]
     jwks: Annotated[
         str | JwksFile | None,
         Setting(

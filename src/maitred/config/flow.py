@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from maitred.config.kinds import BUDGET, NUMBER, PERCENT, SWITCH, TEXT, TIMEOUT, USD
 from maitred.config.setting import Listed, Setting
@@ -14,6 +14,7 @@ from maitred.core.limits import Price as CorePrice
 from maitred.core.words import BandSettings, TenantSettings
 
 NO_LIMIT = "no limit"
+BAND = structs.replace(TEXT, example="chat")
 
 
 class Rates(Struct, frozen=True):
@@ -115,7 +116,7 @@ class Price(Struct, frozen=True):
 class Band(Struct, frozen=True):
     """A priority class. Bands are served in the order of the list."""
 
-    name: Annotated[str, Setting("name", TEXT, "The name tenants and requests say.")]
+    name: Annotated[str, Setting("name", BAND, "The name tenants and requests say.")]
     deadline_s: Annotated[
         float | None,
         Setting("deadline", TIMEOUT, "Longest time its requests wait for a place.", "`queue.wait`"),

@@ -2,7 +2,8 @@
 
 Only signatures by a private key count, and only those the configuration lists; issuer, audience and an end
 must be there. While the issuer is away the keys last read go on counting. A token of a key that is not known
-makes them be read again, at most every ASK_AGAIN_S, and is answered with 503 until that is done.
+makes them be read again, at most every ASK_AGAIN_S, and is answered with 503 until that is done: its issuer
+may have a new key since.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ RENEW_S = 300.0
 """How often the key set is read when nobody asks for it."""
 ASK_AGAIN_S = 30.0
 KEYS_MAX = 100
+STRANGERS_MAX = 1000
 FILE_BYTES_MAX = 1024 * 1024
 TENANT_CHARS_MAX = 256
 NAMES_MAX = 256
@@ -72,6 +74,7 @@ class TokenVerifier:
         self._clock = clock
         self._changed = changed
         self._keys: dict[str, VerifyingKey] | None = None
+        self._strangers: dict[str | None, float] = {}  # ids of keys that are not listed, and since when
         self._raw = b""
         self._read_at = -ASK_AGAIN_S
         self._failed = False
@@ -108,7 +111,7 @@ class TokenVerifier:
 
     async def refresh(self) -> None:
         """Read the key set once."""
-        where = _place(self.settings)
+        where, began = _place(self.settings), self._clock()
         try:
             raw = await self._fetch()
             if raw != self._raw:
@@ -121,19 +124,28 @@ class TokenVerifier:
         else:
             self._failed = False
             self._findings.settle("jwks_unreachable", where)
-        self._read_at = self._clock()
+        self._read_at = began
 
     def _key(self, header: dict[str, Any]) -> VerifyingKey:
+        if header.get("alg") not in self.settings.algorithms:
+            raise unauthenticated("the token is not signed by any of auth.jwt.algorithms")
         keys, kid = self._keys, header.get("kid")
         if keys is not None:
             if kid in keys:
                 return keys[kid]
             if kid is None and len(keys) == 1:
                 return next(iter(keys.values()))
-        if self._clock() - self._read_at >= ASK_AGAIN_S:
+        now = self._clock()
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._strangers.clear()
+        since = self._strangers.setdefault(kid, now)
+        again_s = self._read_at + ASK_AGAIN_S - now
+        if again_s <= 0:
             self._wanted.set()
         if keys is None or self._failed or self._wanted.is_set():
             raise unavailable("the issuer's keys are not known for the moment", 1.0)
+        if since > self._read_at:
+            raise unavailable("the token's key is not known yet; the issuer is asked again soon", again_s)
         raise unauthenticated("the token is signed by a key that its issuer does not list")
 
     async def _fetch(self) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from maitred.core.profiles import RECIPES, profile
+from maitred.core.profiles import RECIPES, asks_for_prefixes, profile
 from maitred.core.recipe import Recipe
 from maitred.core.saturation import SATURATION
 from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
@@ -66,6 +66,19 @@ class Policies(dict[str | Recipe, Choose]):
 ROUTING = Policies({"least-requests": least_loaded, "round-robin": round_robin})
 """The policies by name."""
 ROUTING |= {name: profile(recipe) for name, recipe in RECIPES.items()}
+BLIND = {"least-requests", "round-robin"}
+
+
+class Prefixed:
+    """Policies that ask for what is cached where: all but those of which it is known that they do not."""
+
+    def __contains__(self, routing: str | Recipe) -> bool:
+        """Whether this one does, by its name or its recipe."""
+        recipe = RECIPES.get(routing) if isinstance(routing, str) else routing
+        return asks_for_prefixes(recipe) if recipe is not None else routing not in BLIND
+
+
+PREFIXED = Prefixed()
 
 
 def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> bool:

@@ -92,7 +92,7 @@ class Hub:
         for kind, hear in hears.items():
             self._heard[kind] = (*self._heard.get(kind, ()), hear)
 
-    def __call__(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         """Tell one event."""
         for hear in self._heard.get(type(event), ()):
             hear(event)

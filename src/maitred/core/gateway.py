@@ -24,6 +24,7 @@ from maitred.core.limiter import Limiter
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
+from maitred.core.prefix import TOKENS_GUESS
 from maitred.core.queue import NEVER
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -106,12 +107,13 @@ class Gateway:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
         if request.fingerprint and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
-        pool = self._pools.get(request.pool) or self._pool(request.pool)
-        endpoints = self._by_pool.get(request.pool, ())
+        name = request.pool
+        pool = self._pools.get(name) or self._pool(name)
+        queue, limits, endpoints = pool.queue, pool.limits, self._by_pool.get(name, ())
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
-        if pool.queue.waiting or pool.queue.full(request.body_bytes, pool.limits):
+        if queue.waiting or queue.full(request.body_bytes, limits):
             try:
                 self._let_wait(ticket, pool, now)
             except Refusal as refusal:
@@ -120,8 +122,8 @@ class Gateway:
                     refusal.levels = ticket.hold.levels(now)
                 raise
         pool.budget.request(now)
-        pool.queue.push(ticket, pool.limits)
-        self._world.touched.add(pool.name)
+        queue.push(ticket, limits)
+        self._world.touched.add(name)
         self.waiting += 1
         return ticket
 
@@ -270,20 +272,18 @@ class Gateway:
         return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
-        """The band that was asked for, if it may be had; else the first that may."""
+        """The band that was asked for, if it may be had; else the first there is of those that may."""
         settings, asked = self.settings, request.band
         bands = settings.bands
         if len(bands) == 1:
             return bands[0]
         allowed = identity.bands or settings.tenants.get(identity.tenant, settings.tenant).bands
-        if asked and (not allowed or asked in allowed):
+        wanted = (asked, *allowed) if asked and (not allowed or asked in allowed) else allowed
+        for name in wanted:
             for band in bands:
-                if band.name == asked:
+                if band.name == name:
                     return band
-        for band in bands:
-            if not allowed or band.name == allowed[0]:
-                return band
-        return bands[-1]
+        return bands[-1] if allowed else bands[0]
 
     # -- letting in -------------------------------------------------------------------------------
 
@@ -299,9 +299,11 @@ class Gateway:
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         settings = self.settings
-        tenant = settings.tenants.get(identity.tenant, settings.tenant)
-        first = band = settings.bands[0]
-        if len(settings.bands) > 1:
+        bands, tenant = settings.bands, settings.tenant
+        if settings.tenants:
+            tenant = settings.tenants.get(identity.tenant, tenant)
+        first = band = bands[0]
+        if len(bands) > 1:
             band = self.band_of(request, identity)
         ticket = pool.ticket(request, identity, band, tenant.weight, now)
         if band is not first:
@@ -350,7 +352,8 @@ class Gateway:
                 )
                 continue
             effects.append(self._go(ticket, endpoint, pool, now))
-        queue.settle_in()
+        if queue.waiting or queue.earliest < NEVER:
+            queue.settle_in()
         if queue.waiting:
             queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
@@ -360,15 +363,16 @@ class Gateway:
     def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float) -> Go:
         pool.queue.serve(ticket, now)
         self.waiting -= 1
-        self._turn += 1
+        turn = self._turn = endpoint.turn = self._turn + 1
         endpoint.seated += 1
-        endpoint.turn = self._turn
-        ticket.attempts += 1
-        leg = Leg(self._turn, ticket, endpoint, endpoint.incarnation, ticket.attempts, now)
+        attempts = ticket.attempts = ticket.attempts + 1
+        leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
         saturation.reserve(leg, now)
+        if pool.prefixes is not None:
+            pool.prefixes.sent(ticket.request, endpoint, endpoint.facts.kv_tokens or TOKENS_GUESS)
         ticket.phase = DISPATCHED
-        ticket.legs = [leg]
-        return Go(ticket, ticket.legs)
+        legs = ticket.legs = [leg]
+        return Go(ticket, legs)
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         endpoints = self._by_pool.get(pool.name, ())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from maitred.core.chooser import ROUTING, may_hope
+from maitred.core.chooser import PREFIXED, ROUTING, may_hope
 from maitred.core.fairness import cost_of
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
+from maitred.core.prefix import Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -41,7 +42,9 @@ RATIO_MAX = 8.0
 class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
-    __slots__ = ("_fresh", "_outputs", "_ratio", "budget", "limits", "name", "queue", "service_s")
+    __slots__ = (
+        "_fresh", "_outputs", "_ratio", "budget", "limits", "name", "prefixes", "queue", "service_s",
+    )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         self.name = name
@@ -49,6 +52,8 @@ class Pool:
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
         self.service_s: float | None = None
+        self.prefixes: Prefixes | None = None
+        self._see_prefixes()
         self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
         self._fresh = 1.0  # part of prompts that engines do not have in their caches already
@@ -59,6 +64,14 @@ class Pool:
         if (limits.fairness, limits.order) != (before.fairness, before.order):
             self.queue.line_up_anew(limits)
         self.queue.arrange(bands)
+        self._see_prefixes()
+
+    def _see_prefixes(self) -> None:
+        """Keep what endpoints have in their caches, where the policy asks for it."""
+        if self.limits.routing not in PREFIXED:
+            self.prefixes = None
+        elif self.prefixes is None:
+            self.prefixes = Prefixes()
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
@@ -75,8 +88,9 @@ class Pool:
         expected = 0.0
         if GENERATES[request.api]:
             expected = self._answers(request.model).expected(identity.tenant)
-            if request.output_tokens_max and request.output_tokens_max < expected:
-                expected = float(request.output_tokens_max)
+            most = request.output_tokens_max
+            if most and most < expected:
+                expected = float(most)
             expected *= request.sequences
         need = int(prompt_tokens * self._fresh + limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
@@ -144,7 +158,10 @@ class Pool:
         is kept for it.
         """
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
+        prefixes = self.prefixes
         if (alone := queue.alone) is not None:
+            if prefixes is not None:
+                alone.cached = prefixes.match(alone.request)
             only = choose(endpoints, alone, limits, now)
             return (alone, only) if only is not None else None
         failed: dict[tuple[int, tuple[str, ...]], int] = {}  # of a band's lane the least need without room
@@ -152,6 +169,8 @@ class Pool:
             kind = ticket.rank, ticket.lane
             if ticket.need >= failed.get(kind, NEVER):
                 continue
+            if prefixes is not None:
+                ticket.cached = prefixes.match(ticket.request)
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
                 return ticket, endpoint

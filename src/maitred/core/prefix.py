@@ -1,12 +1,131 @@
-"""Which endpoint has which prefix in its cache: what was sent where, or what engines say.
+"""Which endpoint has which prefix in its cache, as far as can be told from what was sent where.
 
 A prompt is known by chained keys, each of everything up to an end, so that equal keys mean equal beginnings.
-Keys of bytes end at BYTE_ENDS; keys of tokens after each block.
+Keys of bytes end at BYTE_ENDS; keys of tokens after each block. An endpoint's keys are forgotten as it forgets
+its blocks: the least recently used first, and of one prompt the last first. So who has a key has all before it,
+and the longest common beginning is found by halving.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import accumulate
+
+from maitred.core.words import NOTHING_CACHED, Endpoint, Request
 
 BYTE_ENDS: tuple[int, ...] = tuple(accumulate([256] * 16 + [1024] * 28 + [4096] * 24))
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
+TOKENS_GUESS = 262_144
+"""Tokens in the cache of an endpoint that does not tell."""
+
+
+class Held:
+    """What one endpoint holds: keys, each with its tokens, the least recently used first."""
+
+    __slots__ = ("bit", "incarnation", "keys", "tokens")
+
+    def __init__(self, bit: int, incarnation: int) -> None:
+        self.bit = bit
+        self.incarnation = incarnation
+        self.keys: OrderedDict[int, int] = OrderedDict()
+        self.tokens = 0
+
+
+class Prefixes:
+    """The prefixes of one pool: a mask of endpoints for each key, and each endpoint's keys."""
+
+    __slots__ = ("_held", "_masks", "_names")
+
+    def __init__(self) -> None:
+        self._masks: dict[int, int] = {}
+        self._held: dict[str, Held] = {}
+        self._names: dict[int, str] = {}  # by the number of its bit
+
+    def __len__(self) -> int:
+        return len(self._masks)
+
+    def match(self, request: Request) -> Mapping[str, int]:
+        """Tokens of the request's prompt that endpoints are thought to have, by their names."""
+        keys = request.blocks or request.prefix
+        masks = self._masks
+        if not keys or keys[0] not in masks:
+            return NOTHING_CACHED
+        cached: dict[str, int] = {}
+        seen, end = 0, len(keys)
+        while end:
+            low, high = 0, end  # the longest beginning shorter than `end` that another one has
+            while low < high:
+                middle = (low + high) // 2
+                if masks.get(keys[middle], 0) & ~seen:
+                    low = middle + 1
+                else:
+                    high = middle
+            if not low:
+                break
+            mask, end = masks[keys[low - 1]] & ~seen, low - 1
+            tokens = self._tokens(request, low)
+            seen |= mask
+            while mask:
+                bit = mask & -mask
+                cached[self._names[bit]] = tokens
+                mask ^= bit
+        return cached
+
+    def sent(self, request: Request, endpoint: Endpoint, capacity: int) -> None:
+        """The endpoint has this prompt now; of `capacity` tokens it forgets what was used least recently."""
+        keys = request.blocks or request.prefix
+        if not keys:
+            return
+        held = self._held.get(endpoint.name)
+        if held is None or held.incarnation != endpoint.incarnation:
+            held = self._new(endpoint)
+        bit, masks, known = held.bit, self._masks, held.keys
+        for end in range(len(keys), 0, -1):
+            key = keys[end - 1]
+            if key in known:
+                known.move_to_end(key)
+                continue
+            tokens = self._tokens(request, end) - self._tokens(request, end - 1)
+            known[key] = tokens
+            held.tokens += tokens
+            masks[key] = masks.get(key, 0) | bit
+        while held.tokens > capacity and known:
+            key, tokens = known.popitem(last=False)
+            held.tokens -= tokens
+            self._drop(key, bit)
+
+    def forget(self, name: str) -> None:
+        """An endpoint has lost everything, or has gone."""
+        held = self._held.pop(name, None)
+        if held is not None:
+            del self._names[held.bit]
+            for key in held.keys:
+                self._drop(key, held.bit)
+
+    def _drop(self, key: int, bit: int) -> None:
+        rest = self._masks[key] & ~bit
+        if rest:
+            self._masks[key] = rest
+        else:
+            del self._masks[key]
+
+    def _new(self, endpoint: Endpoint) -> Held:
+        self.forget(endpoint.name)
+        bit = 1
+        while bit in self._names:
+            bit <<= 1
+        self._names[bit] = endpoint.name
+        held = self._held[endpoint.name] = Held(bit, endpoint.incarnation)
+        return held
+
+    @staticmethod
+    def _tokens(request: Request, keys: int) -> int:
+        """Tokens of the prompt up to the end of so many keys."""
+        if request.blocks:
+            return keys * request.block_tokens
+        if not keys:
+            return 0
+        return min(
+            request.prompt_tokens, BYTE_ENDS[keys - 1] * request.prompt_tokens // (request.body_bytes or 1)
+        )

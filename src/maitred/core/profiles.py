@@ -19,6 +19,13 @@ from maitred.core.words import Endpoint, PoolSettings, Ticket
 
 ROOM = Piece("room")
 LEAST = Piece("least-requests")
+BLIND = frozenset(
+    (
+        *("room", "context-length", "least-requests", "kv-use", "queue", "lora"),
+        *PICKERS,
+    )
+)
+"""Pieces that ask for nothing of a prompt but its length."""
 RECIPES_MAX = 64
 """Recipes whose policies are kept ready: one for each pool that has its own, and those before a reload."""
 
@@ -64,6 +71,12 @@ def made(family: Mapping[str, Any], piece: Piece) -> Any:
         return family[piece.name](**dict(piece.options))
     except TypeError as error:
         raise ValueError(f"{piece.name}: {error}") from error
+
+
+def asks_for_prefixes(recipe: Recipe) -> bool:
+    """Whether a policy of this recipe looks at what is cached where; pieces from outside are thought to."""
+    pieces = (*recipe.filters, *recipe.scorers, recipe.picker)
+    return any(piece.name not in BLIND for piece in pieces)
 
 
 profile = lru_cache(RECIPES_MAX)(Profile)

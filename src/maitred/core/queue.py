@@ -210,6 +210,7 @@ class PoolQueue:
         self.body_bytes -= ticket.request.body_bytes
         if ticket is self.alone:
             self.alone = None
+            self._rest()
             return None
         band = self._bands[ticket.band]
         flow = band.remove(ticket)
@@ -237,10 +238,7 @@ class PoolQueue:
     def settle_in(self) -> None:
         """Watch the deadlines of those who came since the last time and had to stay."""
         if not self.waiting:
-            self.earliest = self.opens_at = NEVER
-            if self._deadlines or self._fresh:
-                self._fresh.clear()
-                self._deadlines.clear()
+            self._rest()
             return
         self._line_up(self.alone)
         for ticket in self._fresh:
@@ -252,6 +250,13 @@ class PoolQueue:
             self._deadlines[:] = [entry for entry in self._deadlines if entry[2].phase is QUEUED]
             heapq.heapify(self._deadlines)
         self.earliest = self._deadlines[0][0] if self._deadlines else NEVER
+
+    def _rest(self) -> None:
+        """Nobody waits any more."""
+        self.earliest = self.opens_at = NEVER
+        if self._deadlines or self._fresh:
+            self._fresh.clear()
+            self._deadlines.clear()
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""

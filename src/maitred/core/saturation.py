@@ -156,10 +156,10 @@ def reserve(leg: Leg, now: float) -> None:
     Only the first token of a stream tells when its prompt has been read, so only streams count as unread.
     """
     endpoint, ticket = leg.endpoint, leg.ticket
-    endpoint.running += 1
+    running = endpoint.running = endpoint.running + 1
     endpoint.reserved += ticket.need
     leg.reserved = ticket.need
-    endpoint.busiest = max(endpoint.busiest, endpoint.running)
+    endpoint.busiest = max(endpoint.busiest, running)
     if ticket.request.stream:
         leg.unread, leg.rate = ticket.prompt_tokens, endpoint.prefill_rate
         endpoint.unread += leg.unread

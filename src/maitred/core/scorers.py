@@ -20,6 +20,7 @@ from maitred.core.mix import MASK, key_of, mix
 from maitred.core.saturation import STALE_S
 from maitred.core.words import Endpoint, PoolSettings, Ticket
 
+PIECE_TOKENS = 64
 _SPREAD = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio, odd: a product with it depends in its high bits on all bits of a key."""
 
@@ -217,8 +218,9 @@ class Lora(Struct, frozen=True):
 
 
 class PrefixHash(Struct, frozen=True):
-    """The home of the beginning of its prompt: of so many keyed pieces, or of all if it has fewer.
+    """The home of the beginning of its prompt: of so many pieces, or of all if it has fewer.
 
+    A piece is 256 bytes, or 64 tokens where only keys of tokens are known.
     The next one in its order where that has more than `load_factor` times its part of all requests:
     consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018).
     """
@@ -236,8 +238,11 @@ class PrefixHash(Struct, frozen=True):
         self, endpoints: Sequence[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
     ) -> Sequence[float]:
         """1 for its home; 0 for all where the prompt has no key."""
-        prefix = ticket.request.prefix[: self.pieces]
-        home = bounded_home(endpoints, prefix[-1], self.load_factor) if prefix else None
+        request, many = ticket.request, self.pieces
+        if not request.prefix and request.blocks:
+            many = max(1, many * PIECE_TOKENS // request.block_tokens)
+        keys = (request.prefix or request.blocks)[:many]
+        home = bounded_home(endpoints, keys[-1], self.load_factor) if keys else None
         return [1.0 if endpoint is home else 0.0 for endpoint in endpoints]
 
 

@@ -65,9 +65,9 @@ class Request(Struct, frozen=True, gc=False):
     identity's first. `deadline_s`: the client gives up so long after its arrival. `ttft_s`: the time to first
     token it asked to be held to. `retry`: how often the client says it has tried before.
 
-    `prefix`: chained keys of its prompt's bytes, each of all up to an end that `core/prefix.py` lists. `blocks`:
-    the same of its tokens, of each `block_tokens`, where these are known. `session`: what the client calls the
-    conversation, "" for nothing.
+    `prefix`: chained keys of its prompt's bytes, each of all up to an end that `core/prefix.py` lists.
+    `blocks`: the same of its tokens, of each `block_tokens`, where these are known. `session`: what the
+    client calls the conversation, "" for nothing.
     """
 
     id: str
@@ -281,9 +281,9 @@ class Ticket(Struct, eq=False):
 
     `band` is the priority class, `rank` its number from the highest, `weight` the tenant's. `prompt_tokens`
     is the best guess at its prompt, `expected` at its answers, `need` the KV cache to set aside, in tokens;
-    `ttft_s` the goal for its first token, 0 for none. `cached`: by endpoint name, tokens of its prompt that are
-    thought to be in the cache there. `flow` is whom its service was `charged` to. `hold` is
-    what it has taken of limits.
+    `ttft_s` the goal for its first token, 0 for none. `cached`: by endpoint name, tokens of its prompt that
+    are thought to be in the cache there. `flow` is whom its service was `charged` to. `hold` is what it has
+    taken of limits.
     """
 
     request: Request

@@ -167,7 +167,7 @@ class House:
                 case Drop(leg=leg):
                     if (call := self.running.get(leg.number)) is not None:
                         call.drop()
-        due = gateway.next_wakeup()
+        due = gateway.next_wakeup() if gateway.waiting else None
         if due != self._due:
             self._arm(due, now)
 

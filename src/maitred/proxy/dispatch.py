@@ -30,7 +30,7 @@ class Single(Struct, frozen=True):
     pool: Pool
     hold: Hold = Hold()
 
-    async def __call__(self, house: House, order: Order, legs: list[Leg], exchange: Exchange) -> Answered:
+    async def answer(self, house: House, order: Order, legs: list[Leg], exchange: Exchange) -> Answered:
         """Send the order to its leg and see the answer through to the client."""
         leg = legs[0]
         idle, lost = self.pool.take(leg.endpoint.url), False

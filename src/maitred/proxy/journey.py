@@ -15,7 +15,7 @@ from msgspec import Struct
 from maitred.control.models import Models
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.words import Api, Identity, Request, Ticket, Usage
+from maitred.core.words import Api, Identity, Phase, Request, Ticket, Usage
 from maitred.door.house import House
 from maitred.door.identify import Identify
 from maitred.door.inflate import packed
@@ -26,6 +26,8 @@ from maitred.proxy.exchange import Exchange
 from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred.proxy")
+
+SEATED = Phase.DISPATCHED
 
 UNKNOWN = Identity(tenant="")
 """Who asks, until that is known."""
@@ -73,7 +75,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         identity, asked = order.identity, order.request
         ticket = house.accept(asked, identity)
         while True:
-            legs = await house.seated(ticket)
+            legs = ticket.legs if ticket.phase is SEATED else await house.seated(ticket)
             try:
                 answered = await service.dispatch(house, order, legs, exchange)
                 outcome, usage = answered.outcome, answered.usage

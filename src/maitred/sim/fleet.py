@@ -12,6 +12,7 @@ from random import Random
 
 from msgspec import Struct
 
+from maitred.core.chooser import PREFIXED
 from maitred.core.events import Ended, Hub, LegFailed
 from maitred.core.gateway import Gateway
 from maitred.core.journal import RecordingGateway
@@ -77,10 +78,13 @@ class Fleet:
         self.agenda = Agenda()
         self.hub = Hub()
         self.nodes = {node.name: node for node in nodes}
+        self._block_tokens = {
+            node.name.rpartition("/")[0]: node.profile.block_tokens for node in self.nodes.values()
+        }
         self.gateway = (
-            Gateway(settings, Abilities(), Random(seed), self.hub)
+            Gateway(settings, Abilities(), Random(seed), self.hub.tell)
             if journal is None
-            else RecordingGateway(settings, Abilities(), seed, self.hub, journal)
+            else RecordingGateway(settings, Abilities(), seed, self.hub.tell, journal)
         )
         self.watch = Watch(self.gateway)
         self.hub.subscribe({Ended: self._ended, LegFailed: self.watch.hears})
@@ -130,6 +134,7 @@ class Fleet:
     def _arrive(self, what: tuple[Arrival, Iterator[Arrival]]) -> None:
         arrival, following = what
         self._expect(following)
+        blocks, block_tokens = self._blocks(arrival)
         request = Request(
             f"sim-{arrival.number}",
             Api.CHAT,
@@ -142,6 +147,8 @@ class Fleet:
             prompt_tokens=arrival.prompt_tokens,
             prompt_exact=True,
             band=arrival.band,
+            blocks=blocks,
+            block_tokens=block_tokens,
         )
         try:
             ticket = self.gateway.accept(request, Identity(arrival.tenant), self.now)
@@ -153,6 +160,16 @@ class Fleet:
         if arrival.patience_s is not None:
             self.agenda.at(arrival.at + arrival.patience_s, ARRIVALS, self._leave, ticket)
         self._pump(ticket)
+
+    def _blocks(self, arrival: Arrival) -> tuple[tuple[int, ...], int]:
+        """The keys of the prompt's blocks, where the policy asks for them, and the size of one."""
+        settings = self.gateway.settings
+        if settings.pools.get(arrival.model, settings.default).routing not in PREFIXED:
+            return (), 0
+        block_tokens = self._block_tokens[arrival.model]
+        return tuple(
+            self._keys.of(arrival, block_tokens)[: arrival.prompt_tokens // block_tokens]
+        ), block_tokens
 
     def _pump(self, awake: Ticket | None = None) -> None:
         """What follows each verb that may free or fill a place.

@@ -40,6 +40,8 @@ DRIVERS = {
 }
 """Schemes that may be written, each with the driver for upgrades and the one for a loop."""
 
+NOT_KEPT = (None, "", ":memory:")
+
 Mark = tuple[int | None, ...]
 
 
@@ -57,14 +59,7 @@ class Store:
         # Migrations begin their transactions themselves, as the driver of SQLite would not before CREATE.
         begun = {"isolation_level": None} if self.is_file else {}
         self._waiting: Engine = create_engine(waiting, poolclass=NullPool, connect_args=limits | begun)
-        self._engine: AsyncEngine = create_async_engine(
-            looping,
-            pool_size=CONNECTIONS_MAX,
-            max_overflow=0,
-            pool_timeout=CONNECT_S,
-            pool_pre_ping=not self.is_file,
-            connect_args=limits,
-        )
+        self._engine: AsyncEngine = create_async_engine(looping, connect_args=limits, **_pool(self.is_file))
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -73,7 +68,7 @@ class Store:
             parsed = make_url(url)
         except (ArgumentError, ValueError):
             parsed = None
-        if parsed is None or parsed.drivername not in DRIVERS or not parsed.database:
+        if parsed is None or parsed.drivername not in DRIVERS or parsed.database in NOT_KEPT:
             raise StoreError(
                 "it is no URL of a database; write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
             )
@@ -94,7 +89,8 @@ class Store:
             version = await connection.run_sync(schema.current)
         if version != schema.newest():
             self._check_known(version)
-            raise SchemaError(f"the tables ({self.place}) are of an older maitred; run maitred db upgrade")
+            what = "of an older maitred" if version else "not made yet"
+            raise SchemaError(f"the tables ({self.place}) are {what}; run maitred db upgrade")
 
     async def upgrade(self) -> str:
         """Bring the tables to this program's version, which is returned."""
@@ -227,6 +223,18 @@ class Store:
         if self._password:
             said = said.replace(self._password, "…")
         return said[:REASON_CHARS_MAX] or type(error).__name__
+
+
+def _pool(is_file: bool) -> dict[str, Any]:
+    """How connections are kept. One to a file would go on with what was there when it was opened."""
+    if is_file:
+        return {"poolclass": NullPool}
+    return {
+        "pool_size": CONNECTIONS_MAX,
+        "max_overflow": 0,
+        "pool_timeout": CONNECT_S,
+        "pool_pre_ping": True,
+    }
 
 
 def _limits(is_file: bool) -> dict[str, Any]:

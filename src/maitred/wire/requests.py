@@ -113,8 +113,9 @@ class _Generating(_Said):
     def body(self, tokens: int, media_bytes: int) -> Body:
         options = self.stream_options
         wants_usage = options is not None and options.include_usage is True
-        output = self.output()
-        most = max(output, self.max_tokens or 0)
+        output = most = self.output()
+        if self.max_tokens is not None and self.max_tokens > most:
+            most = self.max_tokens
         if self.n_predict is not None:
             most = OUTPUT_TOKENS_MAX if self.n_predict < 0 else max(most, self.n_predict)
         return Body(
