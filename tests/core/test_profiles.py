@@ -202,6 +202,7 @@ def test_who_asks_for_what_is_cached_where(routing: str | Recipe, asks: bool) ->
 def test_what_cannot_be_made() -> None:
     with pytest.raises(ValueError, match=r"prefix: .*colour"):
         Profile(Recipe(scorers=(Piece("prefix", (("colour", 1),)),)))
-    for nothing in ("nobody", Recipe((Piece("nobody"),))):
-        with pytest.raises(KeyError, match="nobody"):
-            ROUTING[nothing]
+    with pytest.raises(ValueError, match="there is no 'nobody'"):
+        ROUTING[Recipe((Piece("nobody"),))]
+    with pytest.raises(KeyError, match="nobody"):
+        ROUTING["nobody"]

@@ -183,7 +183,7 @@ def llamacpp(host: str, port: int, model: Path, alias: str, slots: int, context:
 
 def _load(path: Path | None, overrides: Options) -> Config:
     """Raises ConfigError."""
-    from maitred.config.load import load
+    from maitred.app.outside import load
 
     named = {name.replace("__", "."): value for name, value in overrides.items()}
     return load(path, named, labels=LABELS)

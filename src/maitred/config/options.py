@@ -24,11 +24,13 @@ class Option(Struct, frozen=True):
 
 
 def options_of(piece: Any) -> dict[str, Option]:
-    """The options of a filter, scorer or picker by their keys; none where it is no Struct."""
+    """The options of a filter, scorer or picker by their keys. Raises TypeError where it cannot have them."""
     if not (isinstance(piece, type) and issubclass(piece, Struct)):
-        return {}
+        raise TypeError("it is no msgspec Struct")
     options = {}
     for field in structs.fields(piece):
+        if field.type not in KINDS:
+            raise TypeError(f"its option {field.name} must be a float, int, bool or str")
         is_time = field.name.endswith("_s") and not field.name.endswith("_per_s")
         key = field.name.removesuffix("_s") if is_time else field.name
         options[key] = Option(field.name, GRACE if is_time else KINDS[field.type], field.default)

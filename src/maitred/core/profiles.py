@@ -33,7 +33,7 @@ RECIPES_MAX = 64
 class Profile:
     """A policy made of a recipe. It may be called as any policy is.
 
-    Raises ValueError where a piece has no such option, or not with that value, KeyError where there is none.
+    Raises ValueError where there is no such piece, or not with these options.
     """
 
     __slots__ = ("_keeps", "_pick", "_scores")
@@ -66,7 +66,9 @@ class Profile:
 
 
 def made(family: Mapping[str, Any], piece: Piece) -> Any:
-    """The piece of a family by its name, with its options. Raises ValueError, KeyError for its name."""
+    """The piece of a family by its name, with its options. Raises ValueError."""
+    if piece.name not in family:
+        raise ValueError(f"there is no {piece.name!r}")
     try:
         return family[piece.name](**dict(piece.options))
     except TypeError as error:
