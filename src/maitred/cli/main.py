@@ -152,9 +152,12 @@ def schema() -> None:
 @click.argument("journal", type=click.File("rb"))
 def replay(journal: Any) -> None:
     """Replay a recorded JOURNAL into a fresh core and compare every decision."""
+    from maitred.app.outside import find
     from maitred.core.journal import Mismatch
     from maitred.core.journal import replay as replay_lines
 
+    with _config_errors():
+        find()
     try:
         click.echo(f"{replay_lines(journal)} decisions replayed, all the same")
     except (Mismatch, ValueError) as error:
