@@ -66,8 +66,7 @@ def test_where_no_context_is_long_enough_the_engines_may_say_so() -> None:
         ({"a": 1000}, {"a": 3000}, 0.0, "a"),  # 3000 to read against 1000: 2 s later
         ({"a": 1000}, {"a": 3001}, 0.0, "abc"),
         ({"a": 1000, "b": 900}, {"a": 9000}, 0.0, "ab"),  # the better of the two is near enough
-        ({"a": 1000}, {"a": 2000}, 1.0, "a"),
-        ({"a": 1000}, {"a": 2000}, 1.1, "abc"),  # what it has waited for it counts, too
+        ({"a": 1000}, {"a": 2000}, 9.0, "a"),
     ],
 )
 def test_stays_with_the_cache_until_it_costs_too_much(
@@ -78,6 +77,15 @@ def test_stays_with_the_cache_until_it_costs_too_much(
         place.unread = unread.get(place.name, 0)
     rule = PrefixCacheAffinity(threshold=0.8, ttft_penalty_max_s=2.0, prefill_tokens_per_s=1000)
     assert kept(rule, places, ticket(1000, cached=cached, arrival=10.0), 10.0 + waited_s) == left
+
+
+def test_what_it_has_waited_for_full_ones_counts_too() -> None:
+    places = [endpoint("a", running=100, unread=2000), endpoint("b", running=100), endpoint("c")]
+    rule = PrefixCacheAffinity(ttft_penalty_max_s=2.0, prefill_tokens_per_s=1000)
+    who = ticket(1000, cached={"a": 1000}, arrival=10.0)
+    assert (kept(rule, places, who, 11.0), kept(rule, places, who, 11.1)) == ("a", "abc")
+    who = ticket(1000, cached={"a": 1000, "c": 1000}, arrival=10.0)
+    assert kept(rule, places, who, 99.0) == "ac"
 
 
 def test_each_endpoint_reads_at_the_rate_it_has_shown_where_none_is_given() -> None:

@@ -49,7 +49,8 @@ def test_no_cap_is_passed_all_are_seated_in_the_end_and_the_journal_replays(rout
 
 
 def test_a_prompt_waits_for_the_endpoint_that_has_it_where_its_policy_says_so() -> None:
-    hall = Hall(limited(cap=1, routing="llm-d"))
+    recipe = Recipe((Piece("prefix-cache-affinity"), Piece("room")), (Piece("token-load"),))
+    hall = Hall(limited(cap=1, routing=recipe))
     hall.open(p="ab")
     blocks = tuple(range(60))
     first = hall.seat(prompt_tokens=960, blocks=blocks, block_tokens=16)

@@ -75,7 +75,7 @@ class PrefixCacheAffinity(Struct, frozen=True):
 
     And all, where even the best of those would tell its first token more than `ttft_penalty_max_s` later than
     the best of all: by the tokens unread there, at `prefill_tokens_per_s`, or at what each endpoint has shown
-    where that is 0. What the request has waited already counts against those it waits for.
+    where that is 0. Where all of those are full, what the request has waited already counts against them, too.
     """
 
     threshold: float = 0.8
@@ -99,7 +99,9 @@ class PrefixCacheAffinity(Struct, frozen=True):
         rate = self.prefill_tokens_per_s
         best_s = min(first_token_s(each, ticket, rate) for each in endpoints)
         penalty_s = min(first_token_s(each, ticket, rate) for each in warm) - best_s
-        return warm if penalty_s + now - ticket.arrival <= self.ttft_penalty_max_s else endpoints
+        if not Room().keep(warm, ticket, limits, now):
+            penalty_s += now - ticket.arrival
+        return warm if penalty_s <= self.ttft_penalty_max_s else endpoints
 
 
 def first_token_s(endpoint: Endpoint, ticket: Ticket, rate: int = 0) -> float:

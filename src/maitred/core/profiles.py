@@ -112,21 +112,22 @@ LLM_D = Recipe(
             "prefix-cache-affinity",
             (("threshold", 0.8), ("ttft_penalty_max_s", 18.0), ("prefill_tokens_per_s", 15_928)),
         ),
-        ROOM,
     ),
     scorers=(Piece("token-load"),),
 )
 """Our emulation of llm-d 1.0, its guide "optimized baseline" (August 2026).
 
 prefix-cache-affinity-filter with its defaults (0.80, no exploration, 18,000 ms at 15,928 tokens/s), then
-token-load-scorer and max-score-picker. Where all endpoints with the prefix are full a request waits for
-them, as it would inside the engine there.
+token-load-scorer and max-score-picker. `room` comes first, as its saturation detectors are filters, too.
 """
 
 LLM_D_BLEND = Recipe(
     scorers=(Piece("prefix", weight=3.0), Piece("queue", weight=2.0), Piece("kv-use", weight=2.0))
 )
-"""Our emulation of llm-d's default before 1.0: prefix 3, queue 2, KV cache utilisation 2, best score."""
+"""Our emulation of llm-d's built-in default, the blend of its guides until August 2026.
+
+prefix-cache-scorer 3, queue-scorer 2, kv-cache-utilization-scorer 2, max-score-picker.
+"""
 
 SMG_CACHE_AWARE = Recipe(scorers=(Piece("cache-aware"),))
 """Our emulation of `cache_aware` of the SGLang router 0.1, now smg, with its defaults (0.5, 32, 1.0001).
