@@ -35,6 +35,8 @@ def test_token_load_looks_ahead() -> None:
     assert scored("token-load", places, ticket(1000), tokens_max=2000) == [0.5, 0.25, 0.0]
     who = ticket(1000, cached={"b": 1000})
     assert scored("token-load", places, who, tokens_max=2000) == [0.5, 0.75, 0.0]
+    who = ticket(1000, cached={"a": 1500})  # more than there is, as far as known
+    assert scored("token-load", places, who, tokens_max=2000) == [1.0, 0.25, 0.0]
 
 
 def test_kv_use_is_the_engine_s_word_or_ours_whichever_is_more() -> None:

@@ -75,7 +75,7 @@ class PrefixCacheAffinity(Struct, frozen=True):
 
     And all, where even the best of those would tell its first token more than `ttft_penalty_max_s` later than
     the best of all: by the tokens unread there, at `prefill_tokens_per_s`, or at what each endpoint has shown
-    where that is 0. Where all of those are full, what the request has waited already counts against them, too.
+    where that is 0. Where all of those are full, what the request has waited already counts, too.
     """
 
     threshold: float = 0.8
@@ -106,8 +106,12 @@ class PrefixCacheAffinity(Struct, frozen=True):
 
 def first_token_s(endpoint: Endpoint, ticket: Ticket, rate: int = 0) -> float:
     """How long its first token would take there: what is unread and what of it is not cached, at a rate."""
-    fresh_tokens = ticket.prompt_tokens - ticket.cached.get(endpoint.name, 0)
-    return (endpoint.unread + fresh_tokens) / (rate or endpoint.prefill_rate)
+    return (endpoint.unread + fresh_tokens(endpoint, ticket)) / (rate or endpoint.prefill_rate)
+
+
+def fresh_tokens(endpoint: Endpoint, ticket: Ticket) -> int:
+    """Tokens of its prompt that are not cached there; both are often estimates."""
+    return max(0, ticket.prompt_tokens - ticket.cached.get(endpoint.name, 0))
 
 
 FILTERS: dict[str, Callable[..., Filter]] = {

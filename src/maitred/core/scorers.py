@@ -15,7 +15,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from maitred.core.filters import first_token_s
+from maitred.core.filters import first_token_s, fresh_tokens
 from maitred.core.mix import MASK, key_of, mix
 from maitred.core.saturation import STALE_S
 from maitred.core.words import Endpoint, PoolSettings, Ticket
@@ -72,11 +72,8 @@ class TokenLoad(Struct, frozen=True):
         self, endpoints: Sequence[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
     ) -> Sequence[float]:
         """Least to read first."""
-        prompt_tokens, cached, most = ticket.prompt_tokens, ticket.cached, self.tokens_max
-        return [
-            max(0.0, 1 - (each.unread + prompt_tokens - cached.get(each.name, 0)) / most)
-            for each in endpoints
-        ]
+        most = self.tokens_max
+        return [max(0.0, 1 - (each.unread + fresh_tokens(each, ticket)) / most) for each in endpoints]
 
 
 class KvUse(Struct, frozen=True):
