@@ -20,7 +20,7 @@ from maitred.config.tree import Config
 from maitred.core.chooser import ROUTING
 from maitred.core.filters import FILTERS
 from maitred.core.pickers import PICKERS
-from maitred.core.profiles import RECIPES, Profile
+from maitred.core.profiles import Profile
 from maitred.core.recipe import Recipe
 from maitred.core.scorers import SCORERS
 
@@ -68,7 +68,6 @@ def _let_in(group: str, name: str, thing: Any) -> None:
         _name(family, name, thing)
     elif isinstance(thing, Recipe):
         _name(ROUTING, name, Profile(thing))
-        RECIPES[name] = thing
     elif callable(thing):
         _name(ROUTING, name, thing)
     else:
