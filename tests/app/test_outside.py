@@ -17,7 +17,6 @@ from maitred.config.raw import ConfigError
 from maitred.core.chooser import PREFIXED, ROUTING
 from maitred.core.filters import FILTERS
 from maitred.core.pickers import PICKERS
-from maitred.core.profiles import RECIPES
 from maitred.core.scorers import SCORERS
 from tests.core.places import LIMITS, endpoint, ticket
 
@@ -32,7 +31,6 @@ def families(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.dict(FILTERS),
         patch.dict(SCORERS),
         patch.dict(PICKERS),
-        patch.dict(RECIPES),
         patch.dict(ROUTING),
     ):
         yield

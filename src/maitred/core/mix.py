@@ -17,7 +17,7 @@ def mix(key: int, salt: int) -> int:
 
 def uniform(number: int) -> float:
     """A number of 64 bits as one above 0 and below 1."""
-    return ((number >> 11) + 0.5) / 2**53
+    return ((number >> 12) + 0.5) / 2**52
 
 
 def key_of(text: str) -> int:
