@@ -270,6 +270,10 @@ DNS gives addresses; list https endpoints by name""",
         3 auth.keys: 'stor' is not known; write store
         3 auth.pepper: the environment variable named there must hold 16 to 4096 printable ASCII characters \
 without spaces""",
+    "version: 1\nmodels: [{name: a, endpoints: [http://h], cache: {isolate: yes, secret: {env: SHORT}}}]": """
+        2 models[0].cache.isolate: 'yes' is not known; write none or tenant
+        2 models[0].cache.secret: the environment variable named there must hold 16 to 4096 printable ASCII \
+characters without spaces""",
     MINIMAL + "auth: {refresh: 2s}": """
         3 auth: lets nobody in; write keys: store, or jwt:, or auth: none""",
     MINIMAL + "auth: [none]": """

@@ -66,6 +66,8 @@ def values(kind: Shape) -> st.SearchStrategy[Any]:
         words = [strategy for known, strategy in LEAVES if known is kind]
         if "anyOf" in kind.schema:  # a number, or a word for none
             return st.integers(0, 10**9 - 1)
+        if "maximum" in kind.schema:
+            return st.integers(kind.schema["minimum"], kind.schema["maximum"])
         return words[0] if words else st.sampled_from(kind.schema["enum"])
     if isinstance(kind, Listed):
         return st.lists(values(kind.item), min_size=kind.length_min, max_size=3, unique=kind.distinct).map(
@@ -120,7 +122,9 @@ def loadable(config: Config) -> Config:
     for index, model in enumerate(config.models):
         aliases = tuple(f"{alias}{index}.{place}" for place, alias in enumerate(model.aliases))
         price = structs.replace(model.price, output=model.price.output or 1)  # budgets in money need one
-        models.append(structs.replace(model, name=f"{model.name}{index}", aliases=aliases, price=price))
+        cache = structs.replace(model.cache, secret=EnvSecret("TOKEN") if model.cache.secret else None)
+        name = f"{model.name}{index}"
+        models.append(structs.replace(model, name=name, aliases=aliases, price=price, cache=cache))
     bands = tuple(
         structs.replace(band, name=f"{band.name}{index}", share_min=band.share_min // 0.04 / 100)
         for index, band in enumerate(config.bands)

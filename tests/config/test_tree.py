@@ -124,8 +124,8 @@ def test_the_documented_examples_load(tmp_path: Path) -> None:
 def test_what_can_be_written_in_several_forms_is_documented_in_all_of_them() -> None:
     forms = {path: field.setting for path, field in leaves(Config) if isinstance(field.setting.kind, Forms)}
     assert forms.keys() == {
-        *("admin.token", "models[].endpoints", "models[].routing", "store.url"),
-        *("auth", "auth.pepper", "auth.jwt.jwks"),
+        *("admin.token", "models[].endpoints", "models[].tokens", "models[].routing", "store.url"),
+        *("auth", "auth.pepper", "auth.jwt.jwks", "models[].cache.secret"),
     }
     for setting in forms.values():
         assert isinstance(setting.kind, Forms)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from maitred.config.cache import Cache
 from maitred.config.flow import ModelLimits
 from maitred.config.load import load
 from maitred.config.tree import Config, EndpointsDns, EndpointsFile, Health, Model
@@ -599,6 +600,28 @@ def test_a_doubt_has_the_name_resolved_again() -> None:
         assert len(it.resolved) == 2
 
     test()
+
+
+def apart(isolate: str) -> Config:
+    (model,) = named("q", 1).models
+    return Config(models=(structs.replace(model, cache=Cache(isolate=isolate)),))
+
+
+@in_town(apart("tenant"))
+async def test_salts_outlast_a_reload_and_hold_for_adapters(it: Town) -> None:
+    def salts() -> list[str | None]:
+        routes = [it.models.find(name) for name in ("q", "x")]
+        return [None if route.salter is None else route.salter.salt("a") for route in routes if route]
+
+    await it.open(1, card("q"), card("x", parent="q"))
+    await asyncio.sleep(1.5)
+    before = salts()
+    assert len(before) == 2
+    assert before[0] == before[1] is not None
+    it.discovery.apply(apart("tenant"))
+    assert salts() == before
+    it.discovery.apply(apart("none"))
+    assert salts() == [None, None]
 
 
 # -- adapters ---------------------------------------------------------------------------------------

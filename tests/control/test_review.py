@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from maitred.config.cache import Cache, Events
+from maitred.config.tree import Model
 from maitred.control.review import KINDS, review
 from maitred.core.endpoints import EndpointTable
 from maitred.core.words import Facts
@@ -48,3 +50,26 @@ def test_endpoints_that_take_prompts_of_different_lengths_are_said() -> None:
 
 def test_its_kinds_are_declared() -> None:
     assert set(KINDS) <= set(ALL_KINDS)
+
+
+APART = {"q": Model("q", ("http://a:1",), cache=Cache(isolate="tenant", events=Events()))}
+
+
+@pytest.mark.parametrize(
+    ("engine", "kinds"),
+    [
+        ("vllm", []),
+        ("trtllm", ["events_unsalted"]),
+        ("sglang", ["cache_shared", "events_unsalted"]),
+        ("llamacpp", ["cache_shared", "events_unsalted"]),
+        ("", ["cache_shared", "events_unsalted"]),
+    ],
+)
+def test_engines_that_do_not_keep_tenants_apart_are_said(engine: str, kinds: list[str]) -> None:
+    endpoints = table(a=Facts(engine, "q"))
+    assert [kind for kind, *_ in review(endpoints, APART)] == kinds
+    assert list(review(endpoints, {"q": Model("q", ("http://a:1",))})) == []
+
+
+def test_of_an_engine_that_has_not_spoken_nothing_is_said() -> None:
+    assert list(review(table(a=Facts()), APART)) == []

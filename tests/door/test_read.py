@@ -14,6 +14,7 @@ from maitred.door.identify import ANYBODY
 from maitred.door.read import APIS, Order, read
 from maitred.net.exchange import RequestHead
 from maitred.wire.requests import STRICT, Rules
+from maitred.wire.salt import Salter
 
 SAME, RENAMED = Route("m", "m"), Route("alias", "m", "served")
 NAMELESS = [path for path, api in APIS.items() if api >= Api.RERANK]
@@ -257,3 +258,76 @@ def test_a_model_that_one_may_not_use_is_not_there(
     else:
         assert refusal(CHAT, body, route, identity=identity).outcome is Outcome.MODEL_NOT_FOUND
         assert refusal("/tokenize", {}, route, identity=identity).outcome is Outcome.BAD_REQUEST
+
+
+# -- what a prompt is known by --------------------------------------------------------------------
+
+TALK = {"model": "m", "messages": [{"role": "user", "content": "Well, " * 200}]}
+APART = Route("m", "m", salter=Salter(b"secret"))
+
+
+def test_a_prompt_is_known_by_keys_where_they_are_used() -> None:
+    request = order("/v1/chat/completions", TALK).request
+    assert len(request.prefix) == 4
+    assert order("/v1/chat/completions", TALK, Route("m", "m", keyed=False)).request.prefix == ()
+    assert order("/v1/embeddings", TALK | {"input": "Well, " * 200}).request.prefix == ()
+
+
+def test_models_and_adapters_have_keys_of_their_own() -> None:
+    routes = [SAME, Route("m", "n"), Route("m", "m", adapter="a"), Route("m", "m", adapter="b"), APART]
+    keys = [order("/v1/chat/completions", TALK, route).request.prefix for route in routes]
+    assert len({key for some in keys for key in some}) == sum(map(len, keys)) == 20
+    assert order("/v1/chat/completions", TALK, Route("m", "m", "served")).request.prefix == keys[0]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
+def test_tenants_kept_apart_share_neither_salt_nor_keys(path: str) -> None:
+    body = TALK | {"prompt": "Well, " * 200}
+    own = Rules(fields=("cache_salt",))
+    told = [
+        order(path, body, APART, identity=Identity("a")),
+        order(path, body, APART, identity=Identity("b")),
+        order(path, body | {"cache_salt": "mine"}, APART, rules=own, identity=Identity("a")),
+    ]
+    salts = [json.loads(sent(one))["cache_salt"] for one in told]
+    assert salts == [one.salt for one in told]
+    assert len(set(salts)) == 3
+    assert "mine" not in salts
+    assert len({key for one in told for key in one.request.prefix}) == 12
+    again = order(path, body, APART, identity=Identity("a"))
+    assert (again.salt, again.request.prefix) == (salts[0], told[0].request.prefix)
+
+
+def test_who_asks_in_the_name_of_a_tenant_has_that_ones_cache() -> None:
+    trusted = Identity("front", may_set=("tenant",))
+    fields = {b"x-maitred-tenant": b"a"}
+    told = order("/v1/messages", TALK, APART, identity=trusted, fields=fields, tenants={"a"})
+    assert told.salt == Salter(b"secret").salt("a")
+
+
+def test_a_salt_of_the_clients_own_goes_on_and_divides_the_keys() -> None:
+    rules = Rules(fields=("cache_salt",))
+    told = order("/v1/chat/completions", TALK | {"cache_salt": "mine"}, rules=rules)
+    assert (told.salt, json.loads(sent(told))["cache_salt"]) == ("mine", "mine")
+    assert told.request.prefix != order("/v1/chat/completions", TALK).request.prefix
+    for odd in (None, 7, ["x"], ""):
+        assert order("/v1/chat/completions", TALK | {"cache_salt": odd}, rules=rules).salt == ""
+
+
+def test_what_keeps_no_cache_gets_no_salt() -> None:
+    told = order("/v1/embeddings", {"model": "m", "input": "x"}, APART)
+    assert (told.salt, sent(told)) == ("", b'{"model": "m", "input": "x"}')
+
+
+def test_a_session_is_what_header_or_body_say() -> None:
+    by_header, other = (
+        order("/v1/chat/completions", TALK, fields={b"x-session-id": said}).request.session
+        for said in (b"one", b"two")
+    )
+    by_body = order("/v1/chat/completions", TALK | {"prompt_cache_key": "three"}).request.session
+    assert len({by_header, other, by_body, ""}) == 4
+    both = order("/v1/messages", TALK | {"prompt_cache_key": "x"}, fields={b"x-session-id": b"one"})
+    assert both.request.session == by_header
+    for odd in (None, "", 7, ["x"]):
+        assert order("/v1/messages", TALK | {"user": "me", "prompt_cache_key": odd}).request.session == ""
+    assert order("/v1/chat/completions", TALK, fields={b"x-session-id": b"x" * 129}).request.session == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed
+from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed, Tokenized
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import EndpointState, Failure, Load, Usage
 from maitred.observe.budgets import Budget
@@ -38,6 +38,7 @@ def lived_in() -> Metrics:
     ticket, where = queued(), endpoint()
     where.load, where.observed_at = Load(3, 2, 0.25), 101.0
     metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
+    metrics(Tokenized(100.0, "qwen", 0.01, None))
     leg = seat(ticket, 100.0, where)
     metrics(Answered(100.1, leg))
     metrics(LegFailed(100.2, leg, Failure(FailureKind.TRUNCATED), again=False))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed
+from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed, Tokenized
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Failure, Identity, Leg, Ticket, Usage
 from maitred.observe.exposition import CLASS_OF, render
 from maitred.observe.metrics import (
@@ -66,6 +69,30 @@ def test_what_waits_and_runs_now_is_asked_when_it_is_read() -> None:
     assert lines(metrics, "queued") == ['queued{model="qwen"} 2.0']
     running["other"] = 3
     assert lines(metrics, "in_flight")[1] == 'in_flight{model="other"} 3.0'
+
+
+def test_token_ids_are_counted_by_what_became_of_them() -> None:
+    metrics = Metrics("1")
+    assert lines(metrics, "tokeniz") == []
+    for missing in (None, None, NoTokens.BUSY, NoTokens.UNSUPPORTED):
+        metrics(Tokenized(1.0, "qwen", 0.004, missing))
+    assert lines(metrics, "tokenized_total") == [
+        'tokenized_total{model="qwen",result="busy"} 1.0',
+        'tokenized_total{model="qwen",result="unsupported"} 1.0',
+        'tokenized_total{model="qwen",result="found"} 2.0',
+    ]
+    told = lines(metrics, "tokenizing_seconds")
+    assert 'tokenizing_seconds_bucket{le="0.002",model="qwen"} 0.0' in told
+    assert 'tokenizing_seconds_bucket{le="0.005",model="qwen"} 4.0' in told
+
+
+def test_every_reason_for_no_token_ids_is_documented() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    (row,) = re.findall(r"^\| `maitred_tokenized_total` .*$", document, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", row)) == {
+        "maitred_tokenized_total", "model", "result", "found", "tokens",
+        *(reason.label for reason in NoTokens if reason is not NoTokens.OFF),
+    }  # fmt: skip
 
 
 def test_nothing_of_an_ended_ticket_is_kept() -> None:

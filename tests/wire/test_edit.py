@@ -237,3 +237,21 @@ def test_cuts_make_no_difference(data: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(data)]
     given_out = b"".join(renamer.feed(data[edge:end]) for edge, end in pairwise(edges))
     assert given_out + renamer.flush() == wanted
+
+
+@given(holed("cache_salt", TEXTS, '"model":"m"'))
+def test_the_clients_salt_gives_way_to_ours(body: tuple[bytes, bytes, bytes]) -> None:
+    before, _, after = body
+    assert applied(b"".join(body), Edits(cache_salt="ours")) == before + b'"ours"' + after
+
+
+def test_a_salt_is_put_in_beside_what_else_changes() -> None:
+    body = b' {"model":"m"}'
+    assert applied(body, Edits(cache_salt="ours")) == b' {"cache_salt":"ours","model":"m"}'
+    everything = Edits("n", True, 8, OUTPUT_KEYS, "ours")
+    assert json.loads(applied(body, everything)) == {
+        "model": "n",
+        "stream_options": {"include_usage": True},
+        "max_completion_tokens": 8,
+        "cache_salt": "ours",
+    }

@@ -33,6 +33,7 @@ from maitred.core.outcome import Outcome
 from maitred.core.words import Abilities, Reset, Settings
 from maitred.door.house import House
 from maitred.door.inflate import Inflater
+from maitred.door.tokens import Tokens
 from maitred.net.client import Patience
 from maitred.net.pool import Pool
 from maitred.net.seams import Listener, Network
@@ -101,6 +102,8 @@ class GatewayApp:
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
         self._adopt(config, core.settings)
         self.house = House(core, clock, self.hub.tell)
+        self.tokens = Tokens(self.pool, core.table, self.hub.tell, self.findings, clock)
+        self.tokens.apply(config.models)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
         self.front = Front(self._service(config), note, frozenset(config.http.cors))
@@ -146,6 +149,7 @@ class GatewayApp:
             "scraping": self._scraper.run,
             "the accounts": self._accountant.run,
             "watching": self.watch.run,
+            "comparing token ids": self.tokens.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
         self._tasks = [asyncio.create_task(kept(name, loop)) for name, loop in loops.items()]
@@ -166,6 +170,7 @@ class GatewayApp:
         self.house.update(Reset(settings))
         self.pool.patience, self.pool.connect_s = _patience(config), config.upstream.connect_s
         self.inflate.bytes_max = _inflated_max(config)
+        self.tokens.apply(config.models)
         self._scraper.period_s, self._scraper.timeout_s = config.scrape.period_s, config.scrape.timeout_s
         self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
@@ -220,6 +225,7 @@ class GatewayApp:
         await self.identities.stop()
         self.pool.close()
         self.inflate.close()
+        self.tokens.close()
         self.sweep.stop()
         self._work()
         if self.journal is not None:

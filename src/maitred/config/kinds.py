@@ -169,6 +169,22 @@ def number_or(word: str) -> Kind:
     return Kind(parse, lambda value: value or word, schema, NUMBER.example)
 
 
+def between(least: int, most: int) -> Kind:
+    """A number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        if (
+            not text.isascii()
+            or not text.isdecimal()
+            or len(text) > DIGITS_MAX
+            or not least <= int(text) <= most
+        ):
+            raise ValueError(f"{quote(text)} is no number from {least} to {most}")
+        return int(text)
+
+    return Kind(parse, int, {"type": "integer", "minimum": least, "maximum": most}, str(least))
+
+
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -256,6 +272,7 @@ NUMBER = Kind(_positive(parse_count), int, _COUNT, "256")
 USD = Kind(parse_usd, print_usd, _USD, "2000")
 BUDGET = Kind(_positive(parse_usd), print_usd, _BUDGET, "2000")
 PERCENT = Kind(parse_percent, print_percent, _PERCENT, "10%")
+PORT = between(1, 65535)
 TEXT = Kind(_parse_text, str, _TEXT, "qwen3-32b")
 FILE = Kind(lambda text: Path(_parse_text(text)), str, _TEXT, "maitred.journal")
 HIDDEN_FILE = Kind(_parse_hidden_file, str, _TEXT, "/run/secrets/maitred")

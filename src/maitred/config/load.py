@@ -207,10 +207,16 @@ def _nobody_let_in(root: Raw, config: Config) -> Iterator[str]:
 def _missing_secrets(root: Raw, config: Config, environ: Mapping[str, str]) -> Iterator[str]:
     """Secrets that cannot be had: better known at the start than at the first use."""
     pepper = config.auth.pepper if isinstance(config.auth, Auth) else None
-    secrets = (("admin.token", config.admin.token), ("auth.pepper", pepper), ("store.url", config.store.url))
-    for path, secret in secrets:
-        if isinstance(secret, EnvSecret | FileSecret) and (written := root.at(path)):
+    secrets: list[tuple[Raw | None, object]] = [
+        (root.at("admin.token"), config.admin.token),
+        (root.at("auth.pepper"), pepper),
+        (root.at("store.url"), config.store.url),
+    ]
+    for model, read in zip(root.each("models"), config.models, strict=False):
+        secrets.append((model.at("cache.secret"), read.cache.secret))
+    for written, secret in secrets:
+        if written is not None and isinstance(secret, EnvSecret | FileSecret):
             try:
-                secret.reveal(environ, LENGTH_MIN if path != "store.url" else 1)
+                secret.reveal(environ, LENGTH_MIN if secret is not config.store.url else 1)
             except ValueError as error:
                 yield f"{written.where}: {error}"

@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Struct, structs
 
 from maitred.config.auth import Auth, Store
+from maitred.config.cache import Cache
 from maitred.config.flow import Accounts, Band, Budget, ModelLimits, Price, Tenant, core_limits
 from maitred.config.kinds import (
     ADDRESS,
@@ -166,6 +167,17 @@ class EndpointsDns(Struct, frozen=True):
     ttl_s: Annotated[float, Setting("ttl", TIMEOUT, "How long the addresses are good for.")] = 10.0
 
 
+class TokensFolder(Struct, frozen=True):
+    """A model's own tokenizer and chat template, as they are published with it."""
+
+    folder: Annotated[
+        Path,
+        Setting(
+            "folder", FILE, "Where `tokenizer.json`, `tokenizer_config.json` or `chat_template.jinja` are."
+        ),
+    ]
+
+
 class Model(Struct, frozen=True):
     """One model and the engines that serve it. `served_as` and `queue.requests_max` are always filled in."""
 
@@ -219,11 +231,22 @@ class Model(Struct, frozen=True):
     order: Annotated[str, Setting("order", choice(*ORDER), "Which of a tenant's requests is the next.")] = (
         _POOL.order
     )
+    tokens: Annotated[
+        str | TokensFolder | None,
+        Setting(
+            "tokens",
+            Forms((choice("engine", "render"), TokensFolder), "engine, render or {folder: PATH}"),
+            "Who tells the token ids of prompts: `{folder: PATH}`, with the model's `tokenizer.json` and "
+            "chat template; `engine`, by its `/tokenize`; `render`, by vLLM's render endpoints.",
+            "nobody",
+        ),
+    ] = None
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()
     budget: Annotated[Budget, Setting("budget", Budget)] = Budget()
     price: Annotated[Price, Setting("price", Price)] = Price()
+    cache: Annotated[Cache, Setting("cache", Cache)] = Cache()
 
     def __post_init__(self) -> None:
         """Fill in the defaults that follow from other settings."""

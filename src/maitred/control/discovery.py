@@ -13,10 +13,12 @@ or a fault of ours, so it needs to be seen twice or for long, and never costs a 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Iterable
 
 from maitred.config.flow import ModelLimits
 from maitred.config.tree import Config, Model
+from maitred.control.isolation import salters
 from maitred.control.models import UNBOUNDED, Models, Route, TokenLimits, longest_context
 from maitred.control.probe import NotReady, Patience, probe
 from maitred.control.review import KINDS, review
@@ -77,6 +79,7 @@ class Discovery:
         self._complaints: dict[tuple[str, str], None] = {}  # so at the last try
         self._told: list[tuple[str, bool, int | None, tuple[str, ...]]] = []
         self._applying = False
+        self._secret = secrets.token_bytes()
         self._served: dict[str, Model] = {}
         self._addresses: dict[str, tuple[str, ...]] = {}
         self._learned: dict[str, tuple[str, ...]] = {}
@@ -86,7 +89,11 @@ class Discovery:
     # -- what should be there ---------------------------------------------------------------------
 
     def apply(self, config: Config) -> None:
-        """From now on go by this configuration; what it does not change goes on undisturbed."""
+        """From now on go by this configuration; what it does not change goes on undisturbed.
+
+        Raises ConfigError where a secret has gone, and then nothing is changed.
+        """
+        self._salters = salters(config.models, self._secret)
         before = self._served
         self._config = config
         self._served = {model.name: model for model in config.models}
@@ -132,6 +139,7 @@ class Discovery:
                 model.name,
                 model.served_as if model.served_as != name else None,
                 limits=limits[model.name],
+                salter=self._salters.get(model.name),
             )
             for model in self._served.values()
             for name in (model.name, *model.aliases)
@@ -142,7 +150,13 @@ class Discovery:
             for name in names
         ]
         routes += [
-            Route(adapter, endpoint.pool, adapter=adapter, limits=limits[endpoint.pool])
+            Route(
+                adapter,
+                endpoint.pool,
+                adapter=adapter,
+                limits=limits[endpoint.pool],
+                salter=self._salters.get(endpoint.pool),
+            )
             for endpoint in self._table.by_name.values()
             for adapter in endpoint.facts.adapters
         ]
@@ -176,7 +190,7 @@ class Discovery:
                     self._ask_soon(url, generate=generate)
                 self._forget_gone()
                 self._follow_facts()
-                self._findings.review(KINDS, review(self._table))
+                self._findings.review(KINDS, review(self._table, self._served))
                 await self._sleep(PERIOD_S)
         finally:
             for task in (sources, *self._asking.values()):

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from maitred.core.words import Endpoint, EndpointState
+from maitred.wire.salt import Salter
 
 READY = EndpointState.READY
 CUTS_ITSELF = "llamacpp"
@@ -38,7 +39,8 @@ class Route(Struct, frozen=True):
 
     `served_as` is the name its engines know where that is another, to be put into requests and back in
     answers; None where it is the same. `adapter`: the LoRA adapter of that name, "" for a model. `limits`
-    are what the operator and the engines set.
+    are what the operator and the engines set. `keyed`: its prompts are known by keys. `salter` makes the
+    salts that keep its tenants' caches apart, None where they share one.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Route(Struct, frozen=True):
     served_as: str | None = None
     adapter: str = ""
     limits: TokenLimits = UNBOUNDED
+    keyed: bool = True
+    salter: Salter | None = None
 
     def open_to(self, names: tuple[str, ...]) -> bool:
         """Whether who may use these models, () for all, may use this one.

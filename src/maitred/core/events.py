@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from maitred.core.outcome import Outcome
+from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Failure, Leg, Ticket, Usage
 
 
@@ -31,6 +32,15 @@ class AtDoor(Struct, frozen=True, gc=False):
     key: str = ""
     band: str = ""
     retry: int = 0
+
+
+class Tokenized(Struct, frozen=True, gc=False):
+    """The token ids of a request were looked for at the door: found, or `missing` for a reason."""
+
+    at: float
+    model: str
+    took_s: float
+    missing: NoTokens | None
 
 
 class Answered(Struct, frozen=True, gc=False):
@@ -75,7 +85,7 @@ class EndpointMoved(Struct, frozen=True, gc=False):
     why: str
 
 
-Event = AtDoor | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
+Event = AtDoor | Tokenized | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
 Emit = Callable[[Event], None]
 Hears = Mapping[type[Event], Callable[[Any], None]]
 """What a subscriber does on each kind of event that concerns it."""

@@ -159,10 +159,15 @@ def reserve(leg: Leg, now: float) -> None:
     running = endpoint.running = endpoint.running + 1
     endpoint.reserved += ticket.need
     leg.reserved = ticket.need
-    endpoint.busiest = max(endpoint.busiest, running)
+    if running > endpoint.busiest:
+        endpoint.busiest = running
     if ticket.request.stream:
-        leg.unread, leg.rate = ticket.prompt_tokens, endpoint.prefill_rate
-        endpoint.unread += leg.unread
+        leg.rate = endpoint.prefill_rate
+        unread = ticket.prompt_tokens
+        if ticket.cached:
+            unread -= ticket.cached.get(endpoint.name, 0)
+        leg.unread = unread
+        endpoint.unread += unread
         leg.read_at = now + backlog_s(endpoint)
 
 
@@ -193,10 +198,11 @@ def first_token(leg: Leg, now: float) -> None:
     late together are one piece of news.
     """
     endpoint = leg.endpoint
-    endpoint.unread -= leg.unread
+    unread = leg.unread
+    endpoint.unread -= unread
     leg.unread = 0
     thought_s, took_s = leg.read_at - leg.seated_at, now - leg.seated_at
-    if leg.sent_at and leg.ticket.prompt_tokens >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
+    if leg.sent_at and unread >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
         off = max(-PREFILL_STEP, min(PREFILL_STEP, math.log(thought_s / took_s)))
         seen = math.log(leg.rate) + off
         rate = math.exp((1 - PREFILL_WEIGHT) * math.log(endpoint.prefill_rate) + PREFILL_WEIGHT * seen)

@@ -24,6 +24,7 @@ RETRY = b"x-stainless-retry-count"
 PATIENCE = b"x-stainless-read-timeout"
 TENANT = (b"x-maitred-tenant", b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
 BAND = (b"x-maitred-band", b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
+SESSION = b"x-session-id"
 TTFT = (b"x-llm-d-slo-ttft-ms", b"x-slo-ttft-ms")
 """Each by our name, llm-d's and older ones, of which the first that is there counts."""
 
@@ -38,12 +39,14 @@ class Said(Struct, frozen=True):
     """What is read of everybody's head.
 
     `retry`: how often the client says it has tried before. `patience_s`: how long it waits before it gives
-    up. `forwarded`: lines that go on to the engine.
+    up. `forwarded`: lines that go on to the engine. `session`: what it calls the conversation, b"" for
+    nothing.
     """
 
     retry: int
     patience_s: float | None
     forwarded: bytes
+    session: bytes = b""
 
 
 NOTHING = Said(0, None, b"")
@@ -51,9 +54,9 @@ NOTHING = Said(0, None, b"")
 
 def said(fields: Fields) -> Said:
     """Read it."""
-    if RETRY not in fields and PATIENCE not in fields and TRACE not in fields:
+    if not (RETRY in fields or PATIENCE in fields or TRACE in fields or SESSION in fields):
         return NOTHING
-    return Said(retries(fields), patience_s(fields), forwarded(fields))
+    return Said(retries(fields), patience_s(fields), forwarded(fields), fields.get(SESSION, b""))
 
 
 def forwarded(fields: Fields) -> bytes:

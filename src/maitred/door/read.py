@@ -17,8 +17,9 @@ from maitred.door.identify import ANYBODY
 from maitred.door.inflate import GZIP
 from maitred.net.exchange import RequestHead
 from maitred.wire import edit, requests
+from maitred.wire import prefix as keys
 from maitred.wire.fingerprint import fingerprint
-from maitred.wire.requests import STRICT, Rules
+from maitred.wire.requests import STRICT, Body, Rules
 
 APIS = {
     "/v1/chat/completions": Api.CHAT,
@@ -42,13 +43,15 @@ APIS = {
 
 
 JSON = b"application/json"
+NO_KEYS: tuple[int, ...] = ()
 
 
 class Order(Struct):
     """One request, read.
 
     `parts` is the body for the engine, `forwarded` the header lines that go with it. `hides_usage`: the
-    client did not ask for the usage that the engine is asked for.
+    client did not ask for the usage that the engine is asked for. `salt`: what the engine keeps the cache
+    apart by.
     """
 
     request: Request
@@ -58,6 +61,7 @@ class Order(Struct):
     parts: list[bytes | memoryview]
     forwarded: bytes
     hides_usage: bool
+    salt: str = ""
 
 
 def read(
@@ -80,10 +84,10 @@ def read(
     asked = requests.decode(api, body, rules)
     route = _route(asked.model, models, identity)
     limits, output, bound = route.limits, asked.output_tokens_max, 0
-    keys: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
     if limits is not UNBOUNDED and api in length.KEYS:
         output = length.output_max(api, asked, limits)
-        keys = (length.LIMITED_KEYS if limits.output else length.KEYS)[api]
+        bounds = (length.LIMITED_KEYS if limits.output else length.KEYS)[api]
         if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
             bound = output
         if limits.context and asked.prompt_tokens + output > limits.context:
@@ -94,6 +98,11 @@ def read(
         band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
         identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
+    salt, prefix = "", NO_KEYS
+    if (route.keyed or route.salter is not None) and api in length.KEYS:
+        salt, prefix = _known_by(asked, api, route, identity, len(body))
+    salted = salt if route.salter is not None else ""
+    session = said.session or asked.session
     request = Request(
         request_id,
         api,
@@ -111,12 +120,27 @@ def read(
         said.patience_s,
         ttft_s,
         said.retry,
+        prefix,
+        session=keys.session(session, identity.tenant) if session else "",
     )
     parts: list[bytes | memoryview] = [body]
-    if hides_usage or bound or route.served_as is not None:
-        edits = edit.Edits(route.served_as, hides_usage, bound, keys)
+    if hides_usage or bound or route.served_as is not None or salted:
+        edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
         parts = edit.apply(body, edits)
-    return Order(request, identity, route, path, parts, said.forwarded, hides_usage)
+    return Order(request, identity, route, path, parts, said.forwarded, hides_usage, salt)
+
+
+def _known_by(
+    asked: Body, api: Api, route: Route, identity: Identity, body_bytes: int
+) -> tuple[str, tuple[int, ...]]:
+    """The salt of its cache, and the keys of its prompt."""
+    salt = asked.cache_salt
+    if route.salter is not None:
+        salt = route.salter.salt(identity.tenant, salt)
+    if not route.keyed:
+        return salt, NO_KEYS
+    root = keys.root(route.pool, route.adapter, salt)
+    return salt, keys.byte_keys(root, asked.rendered(), body_bytes, marked=api.anthropic)
 
 
 def _route(name: str, models: Models, identity: Identity) -> Route:

@@ -33,6 +33,25 @@ PREFIX_CACHING_ON = {
 }
 """How each kind of engine is made to keep prefixes."""
 
+SALT_UNHEEDED = {
+    "sglang": (
+        "its /v1/messages takes no cache_salt, so tenants that use it share their cache there",
+        "have them use /v1/chat/completions, or give each tenant engines of its own",
+    ),
+    "llamacpp": (
+        "it knows no cache_salt, so tenants share what its slots hold",
+        "restart it with --no-cache-prompt, or give each tenant engines of its own",
+    ),
+    "": (
+        "nobody knows whether this engine heeds cache_salt",
+        "ask its documentation, or give each tenant engines of its own",
+    ),
+}
+"""By kind of engine, where salts do not keep tenants apart, and what to do about it."""
+
+TELLS_SALTS = ("vllm",)
+"""Kinds of engine whose KV events tell the salt of a block."""
+
 VERSION_CHARS_MAX = 64
 
 

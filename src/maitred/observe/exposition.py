@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Load
 from maitred.observe.budgets import Budget
 from maitred.observe.metrics import READINGS, Histogram, Metrics, ModelSeries, TenantSeries
@@ -23,6 +24,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "maitred_"
 PIECE_LINES = 200
 API_LABELS = (*(api.label for api in Api), "")
+TOKENIZED_LABELS = (*(reason.label for reason in NoTokens), "found")
 STATES = [state for state in EndpointState if state is not EndpointState.GONE]
 
 CLASSES = ("completed", "invalid", "refused", "failed", "gone")
@@ -100,6 +102,8 @@ def families(metrics: Metrics) -> list[Family]:
         counts(
             "client_retries_total", "counter", "Requests that clients sent again.", lambda s: s.client_retries
         ),
+        other("tokenized_total", "counter", "Requests whose token ids were looked for.", _tokenized),
+        other("tokenizing_seconds", "histogram", "Time to find the token ids of a request.", _tokenizing),
         other("budget_limit", "gauge", "What may be spent in a day or month.", _budget_limits),
         other("budget_spent", "gauge", "What was spent of it.", _budgets_spent),
         other("leg_failures_total", "counter", "Failed attempts at an endpoint.", _leg_failures),
@@ -143,6 +147,19 @@ def _queue_times(metrics: Metrics) -> Values:
     for model, series in list(metrics.models.items()):
         for band, histogram in list(series.queue.items()):
             yield from _histogram(histogram, {"model": model, "band": band})
+
+
+def _tokenized(metrics: Metrics) -> Values:
+    for model, series in list(metrics.models.items()):
+        for result, count in zip(TOKENIZED_LABELS, series.tokenized, strict=True):
+            if count:
+                yield "", {"model": model, "result": result}, count
+
+
+def _tokenizing(metrics: Metrics) -> Values:
+    for model, series in list(metrics.models.items()):
+        if series.tokenizing is not None:
+            yield from _histogram(series.tokenizing, {"model": model})
 
 
 def _histogram(histogram: Histogram, labels: dict[str, str]) -> Values:

@@ -21,6 +21,8 @@ FINDINGS_MAX = 64
 KINDS: dict[str, str] = {
     "prefix_caching_off": "An engine computes every prompt anew.",
     "context_differs": "Endpoints of one model take prompts of different lengths.",
+    "cache_shared": "An engine lets tenants find what others asked, though they are to be kept apart.",
+    "events_unsalted": "An engine's KV events are of no use where tenants are kept apart.",
     "wrong_model": "An engine serves another model than the configuration says.",
     "unreachable": "An engine does not answer, or not properly.",
     "metrics_stale": "An engine's metrics cannot be read, so only our own count of its load is known.",
@@ -35,6 +37,9 @@ KINDS: dict[str, str] = {
     "ttft_missed": "Most streams of a minute began later than their goal, though all were answered with 200.",
     "cap_too_low": "Requests wait although the engines could run more of them.",
     "engine_queues": "Requests wait inside an engine, where nobody can order or refuse them.",
+    "tokenizer_unusable": "A model's tokenizer cannot be used; prompts are known by their bytes.",
+    "template_mismatch": "An engine has other token ids than we; prompts are known by their bytes.",
+    "tokens_unchecked": "An engine does not tell its token ids, so ours are taken on trust.",
     "loop_lag": "The gateway itself is the bottleneck.",
 }
 

@@ -27,8 +27,10 @@ from maitred.core.events import (
     Event,
     Hears,
     LegFailed,
+    Tokenized,
 )
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState
 from maitred.observe.budgets import Budget
 
@@ -43,6 +45,8 @@ FIRST_TOKEN_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.
 """Bounds of waits: from an idle small model to the longest queue; the usual SLOs are bounds themselves."""
 TOKEN_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
 """Bounds of the time between tokens, close together around reading speed."""
+TOKENIZING_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
+"""Bounds of the time that finding token ids takes; the last is where it is given up."""
 WHOLE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Bounds of whole answers."""
 
@@ -93,7 +97,7 @@ class TenantSeries:
 class ModelSeries:
     """All numbers of one model. `requests[api][outcome.index]`; the last row is for an unknown API.
 
-    `queue` is by band.
+    `queue` is by band. `tokenized[reason]` counts token ids by why there were none, the last those found.
     """
 
     __slots__ = (
@@ -106,6 +110,8 @@ class ModelSeries:
         "requests",
         "retries",
         "slo_met",
+        "tokenized",
+        "tokenizing",
         "tpot",
         "ttft",
         "whole",
@@ -118,6 +124,8 @@ class ModelSeries:
         self.answer = Histogram(FIRST_TOKEN_S)
         self.tpot = Histogram(TOKEN_S)
         self.whole = Histogram(WHOLE_S)
+        self.tokenizing: Histogram | None = None
+        self.tokenized = [0] * (len(NoTokens) + 1)
         self.retries = self.client_retries = self.slo_met = 0
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
 
@@ -171,6 +179,7 @@ class Metrics:
         self.loop_lag_s = self.loop_lag_max_s = 0.0
         self.hears: Hears = {
             AtDoor: self._at_door,
+            Tokenized: self._tokenized,
             Answered: self._answered,
             AnswerBegan: self._answer_began,
             LegFailed: self._leg_failed,
@@ -209,6 +218,13 @@ class Metrics:
             self.bands.get(event.band, self.bands[OTHER])[index] += 1
         if event.tenant:
             self.tenants.get(event.tenant, self.tenants[OTHER]).requests[index] += 1
+
+    def _tokenized(self, event: Tokenized) -> None:
+        series = self._model(event.model)
+        series.tokenized[-1 if event.missing is None else event.missing] += 1
+        if series.tokenizing is None:
+            series.tokenizing = Histogram(TOKENIZING_S)
+        series.tokenizing.observe(event.took_s)
 
     def _answered(self, event: Answered) -> None:
         ticket = event.leg.ticket

@@ -21,13 +21,15 @@ class Edits(Struct, frozen=True):
 
     `output_tokens`: bound the answer by so many, 0 for as it is. Those of `output_keys` that say more, or
     null, are lowered to it; where none is there that all engines know, the first is put in. A client that
-    wants less gets less, and who wants none (0) none.
+    wants less gets less, and who wants none (0) none. `cache_salt`: what the engine keeps the cache apart by,
+    "" for as it is.
     """
 
     model: str | None = None
     include_usage: bool = False
     output_tokens: int = 0
     output_keys: tuple[str, ...] = ()
+    cache_salt: str = ""
 
 
 _Splice = tuple[int, int, bytes]
@@ -39,7 +41,7 @@ def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
     `body` has passed `requests.decode`. Raise Refusal when a key we read comes twice (which of the two the
     engine obeys is then not ours to guess), and when `wire/members.py` will not walk the body.
     """
-    if edits.model is None and not edits.include_usage and not edits.output_tokens:
+    if edits.model is None and not (edits.include_usage or edits.output_tokens or edits.cache_salt):
         return [body]
     scanned = scan(body)
     names, _ = scanned
@@ -62,6 +64,11 @@ def _inserted(names: list[str], edits: Edits) -> tuple[bytes, bool]:
             more = True
         else:
             new += b'"stream_options":{"include_usage":true},'
+    if edits.cache_salt:
+        if "cache_salt" in names:
+            more = True
+        else:
+            new += b'"cache_salt":%b,' % encode(edits.cache_salt)
     if edits.output_tokens:
         keys = [key for key in edits.output_keys if key in names]
         more = more or bool(keys)
@@ -76,6 +83,8 @@ def _replacements(body: bytes, scanned: Scanned, edits: Edits) -> list[_Splice]:
     for member in members(body, scanned):
         if member.key == "model" and edits.model is not None:
             splices.append((member.value_start, member.end, encode(edits.model)))
+        elif member.key == "cache_salt" and edits.cache_salt:
+            splices.append((member.value_start, member.end, encode(edits.cache_salt)))
         elif edits.output_tokens and member.key in edits.output_keys:
             said = decode(memoryview(body)[member.value_start : member.end])
             if said is None or not 0 <= said <= edits.output_tokens:

@@ -17,12 +17,15 @@ from typing import Annotated, NoReturn, TypeVar
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
+from xxhash import xxh3_64_hexdigest
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.wire.members import TOO_DEEP
 
 PARTS_MAX = 16 * 1024
 """Bound of messages and parts in one body: a short one takes many times its bytes in memory."""
+SHORT_BYTES_MAX = 512
+"""What is no longer stands for itself in a prompt, medium or not."""
 MIXED_ITEMS_MAX = 256 * 1024
 """Bound of the items of a list with texts beside parts, for there the texts are copied."""
 DEPTH_MAX = 8
@@ -78,9 +81,11 @@ class _Counted(Struct, gc=False):
 
 
 class Message(_Counted, gc=False):
-    """A message, of which only the content matters here."""
+    """A message, of which only the content matters here; the rest is for who asks what a prompt is."""
 
     content: Raw = NOTHING
+    role: Raw = NOTHING
+    tool_calls: Raw = NOTHING
 
 
 class _Part(_Counted, gc=False):
@@ -162,6 +167,23 @@ def check_content(name: str, content: Raw, look: Look) -> None:
 def check_data(name: str, value: Raw, look: Look) -> None:
     """Do the same for one medium, or a list of them, that is nobody's content."""
     _check(name, value, look, _in_data)
+
+
+def rendered(content: Raw) -> list[Raw | bytes]:
+    """What a content that was checked is to a prompt: itself, or its parts with media by their hashes."""
+    items = _list(content) if _is_list(content) else [content]
+    parts = [piece for item in items for piece in _rendered_item(item)]
+    return parts if any(isinstance(part, bytes) for part in parts) else [content]
+
+
+def _rendered_item(item: Raw) -> list[Raw | bytes]:
+    if memoryview(item).nbytes <= SHORT_BYTES_MAX or not _is_object(item):
+        return [item]
+    part = _counted(_part, item)
+    if any(getattr(part, name) is not NOTHING for name in _MEDIA):
+        return [xxh3_64_hexdigest(item).encode()]
+    inside = rendered(part.content)
+    return [item] if inside[0] is part.content else inside
 
 
 def _check(name: str, value: Raw, look: Look, search: _Search) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, cast
+from typing import Annotated, Any, ClassVar, NoReturn, TypeAlias, TypeVar, cast
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, defstruct, structs
 from msgspec.json import Decoder
@@ -29,7 +29,7 @@ N_PREDICT = "n_predict"
 
 KEYS_READ = (
     "model", "stream", "stream_options", "n", "best_of", "prompt", "input", "messages",
-    *OUTPUT_KEYS, N_PREDICT
+    *OUTPUT_KEYS, N_PREDICT, "cache_salt"
 )  # fmt: skip
 """Top-level keys that decisions rest on."""
 
@@ -67,6 +67,7 @@ class Body(Struct, frozen=True):
     `prompt_tokens` of all its `prompts`, an estimate unless `prompt_exact`; `media_bytes` of the body are no
     text of theirs. `output_tokens_max`: what one answer may have, 0 where it is not said;
     `output_tokens_most`: where several members may bound it, the most that one says: an engine may go by it.
+    `said` keeps the bytes of the rest for who asks for it.
     """
 
     model: str
@@ -79,24 +80,64 @@ class Body(Struct, frozen=True):
     prompts: int = 1
     media_bytes: int = 0
     output_tokens_most: int = 0
+    said: _Said | None = None
+
+    @property
+    def cache_salt(self) -> str:
+        """What the client would keep its cache apart by, where it may say so. Raises Refusal."""
+        raw = bytes((self.said and self.said.cache_salt) or b"")  # which is None where nobody may say it
+        return _read(_TEXT, raw) if raw.startswith(b'"') else ""
+
+    @property
+    def session(self) -> bytes:
+        """What it calls the conversation, as written; b"" for nothing."""
+        if self.said is None or self.said.prompt_cache_key is NOTHING:
+            return b""
+        key = bytes(self.said.prompt_cache_key)
+        return key if key.startswith(b'"') and len(key) > len('""') else b""
+
+    def rendered(self) -> list[Rendered]:
+        """What engines make a prompt of, in their order: tools, system, messages. Media by their hashes."""
+        return self.said.rendered(has_media=self.media_bytes > 0) if self.said is not None else []
+
+
+Rendered: TypeAlias = Raw | memoryview | bytes
 
 
 class _Said(Struct):
     """What is read of the body of any API.
 
     `contents` names the members that may hold media besides the messages, `attached` those that are media
-    themselves: words of some engines, which no API has.
+    themselves: words of some engines, which no API has. `before`: what templates put before the messages.
     """
 
     contents: ClassVar[tuple[str, ...]] = ()
     attached: ClassVar[tuple[str, ...]] = ("images", "image_data")
+    before: ClassVar[tuple[str, ...]] = ()
     model: str = ""
     messages: list[Message] | None = None
     images: Raw = NOTHING
     image_data: Raw = NOTHING
+    cache_salt: Raw = NOTHING
+    prompt_cache_key: Raw = NOTHING
 
     def body(self, tokens: int, media_bytes: int) -> Body:
-        return Body(self.model, prompt_tokens=tokens, media_bytes=media_bytes)
+        return Body(self.model, prompt_tokens=tokens, media_bytes=media_bytes, said=self)
+
+    def rendered(self, *, has_media: bool) -> list[Rendered]:
+        parts: list[Rendered] = [
+            value for name in self.before if (value := getattr(self, name)) is not NOTHING
+        ]
+        for message in self.messages or ():
+            content = message.content
+            parts.append(message.role)
+            if has_media and content >= _MORE_THAN_TEXT:
+                parts += media.rendered(content)
+            else:
+                parts.append(content)
+            if message.tool_calls is not NOTHING:
+                parts.append(message.tool_calls)
+        return parts
 
 
 class _StreamOptions(Struct):
@@ -127,6 +168,7 @@ class _Generating(_Said):
             tokens,
             media_bytes=media_bytes,
             output_tokens_most=most,
+            said=self,
         )
 
     def output(self) -> int:
@@ -134,7 +176,12 @@ class _Generating(_Said):
 
 
 class _Chat(_Generating):
+    before = ("tools", "functions", "documents", "reasoning_effort")
     max_completion_tokens: _Tokens | None = None
+    tools: Raw = NOTHING
+    functions: Raw = NOTHING
+    documents: Raw = NOTHING
+    reasoning_effort: Raw = NOTHING
 
     def output(self) -> int:
         tokens = self.max_completion_tokens
@@ -150,6 +197,9 @@ class _Completions(_Generating):
         sequences = max(body.sequences, self.best_of or 1)
         return _with_prompts(body, self.prompt, sequences)
 
+    def rendered(self, *, has_media: bool) -> list[Rendered]:  # noqa: ARG002 - none is in a text
+        return [memoryview(self.prompt)[:-1]]  # it may go on where it ends now
+
 
 class _CountTokens(_Said):
     contents = ("system",)
@@ -157,12 +207,16 @@ class _CountTokens(_Said):
 
 
 class _Messages(_CountTokens):
+    before = ("tools", "system")
     stream: bool | None = None
     max_tokens: _Tokens | None = None
+    tools: Raw = NOTHING
 
     def body(self, tokens: int, media_bytes: int) -> Body:
         output = self.max_tokens or 0  # and these streams always tell their usage
-        return Body(self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes)
+        return Body(
+            self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes, said=self
+        )
 
 
 class _Inputs(_Said):
@@ -212,6 +266,7 @@ _LIST = Decoder(list[Raw])
 # Lists begin with it, objects and words with something behind it, texts and numbers with something before it.
 # A bytearray compares itself with bytes where they are; no other look at the first of them is as quick.
 _MORE_THAN_TEXT = bytearray(b"[")
+_TEXT = Decoder(str)
 
 # A value that is one prompt: no list, or a list that is empty or of numbers.
 _ONE_PROMPT = re.compile(rb"[^\[]|\[\s*+[-\d\]]")
