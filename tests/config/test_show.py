@@ -11,15 +11,18 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from maitred.config import auth, flow, kinds
+from maitred.config import auth, flow, kinds, routing
 from maitred.config.auth import Auth, Store
 from maitred.config.flow import Tenant
 from maitred.config.kinds import Address, Kind
 from maitred.config.load import load
+from maitred.config.options import options_of
 from maitred.config.secret import EnvSecret, FileSecret, Secret
-from maitred.config.setting import Forms, Listed, Mapped, Shape, fields_of, leaves
+from maitred.config.setting import Chosen, Forms, Listed, Mapped, Shape, fields_of, leaves
 from maitred.config.show import schema, show
 from maitred.config.tree import Admin, Config, Model
+from maitred.core.chooser import ROUTING
+from maitred.core.recipe import Piece
 
 TEXT = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20) | st.sampled_from(
     ["null", "1", "true", "a  b: c #d", "'", "-", "12:30", "=", "<<", "x" * 60 + " y" * 60]
@@ -31,6 +34,8 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.TIMEOUT, DURATION),
     (kinds.GRACE, DURATION | st.just(0.0)),
     (kinds.SIZE, st.integers(1, 10**9 - 1) | st.integers(1, 1000).map(lambda number: number * 1024**3)),
+    (kinds.AMOUNT, st.integers(0, 10**9 - 1)),
+    (kinds.RATIO, st.integers(0, 10**9).map(lambda number: number / 1000)),
     (kinds.NUMBER, st.integers(1, 10**9 - 1)),
     (kinds.USD, st.integers(0, 10**15 - 1)),
     (kinds.BUDGET, st.integers(1, 10**15 - 1)),
@@ -44,6 +49,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.VARIABLE, st.just("TOKEN")),
     (kinds.HOST, st.sampled_from(["gateway", "cdn.example.com"])),
     (kinds.ORIGIN, st.sampled_from(["https://chat.example.com", "http://localhost:3000", "https://[::1]:1"])),
+    (routing.POLICY, st.sampled_from(ROUTING.names)),
     (auth.DATABASE, st.sampled_from(["sqlite:///maitred.db", "sqlite:////var/lib/maitred.db"])),
     (auth.JWKS, st.sampled_from(["https://sso/keys?of=all", "http://127.0.0.1:1/jwks"])),
     (kinds.DNS, st.sampled_from(["http://engines", "http://engines.example.com:8000"])),
@@ -71,12 +77,25 @@ def values(kind: Shape) -> st.SearchStrategy[Any]:
         return st.dictionaries(TEXT, values(kind.item), max_size=3)
     if isinstance(kind, Forms):
         return st.one_of(*(values(shape) for shape in kind.shapes))
+    if isinstance(kind, Chosen):
+        return st.sampled_from(sorted(kind.family)).flatmap(lambda name: pieces(kind, name))
     fields = {}
     for field in fields_of(kind):
         some = values(field.setting.kind)
         optional = not field.required and field.default is None
         fields[field.name] = some | st.none() if optional else some
     return st.fixed_dictionaries(fields).map(lambda drawn: made(kind, drawn))
+
+
+def pieces(kind: Chosen, name: str) -> st.SearchStrategy[Piece]:
+    """Any piece of this name that can be made."""
+    options = {option.field: values(option.kind) for option in options_of(kind.family[name]).values()}
+
+    def piece(given: dict[str, Any], weight: float) -> Piece:
+        made(kind.family[name], given)
+        return Piece(name, tuple(given.items()), weight if kind.weighted else 1.0)
+
+    return st.builds(piece, st.fixed_dictionaries({}, optional=options), values(kinds.RATIO))
 
 
 def made(section: type[Struct], drawn: dict[str, Any]) -> Struct:
@@ -189,8 +208,8 @@ def described(body: dict[str, Any], at: str = "") -> dict[str, dict[str, Any]]:
             found |= described(items, f"{at}{key}[].")
         else:
             found[at + key] = value
-            if at + key == "auth":
-                found |= described(value["anyOf"][1], "auth.")
+            if at + key in {"auth", "models[].routing"}:
+                found |= described(value["anyOf"][1], f"{at}{key}.")
     return found
 
 
@@ -212,5 +231,8 @@ def test_the_schema_describes_every_setting() -> None:
     assert (urls["type"], urls["minItems"]) == ("array", 1)
     assert (file["required"], dns["required"]) == (["file"], ["dns"])
     assert dns["properties"]["ttl"]["default"] == "10s"
+    name, *pieces = found["models[].routing.scorers"]["items"]["anyOf"]
+    assert name["enum"] == [piece["properties"]["name"]["const"] for piece in pieces]
+    assert list(pieces[name["enum"].index("session")]["properties"]) == ["name", "weight", "slack"]
     assert body["properties"]["models"]["items"]["required"] == ["name", "endpoints"]
     assert body["properties"]["http"]["description"] == "Limits on what clients send and how they take it."

@@ -112,7 +112,7 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
 
 def test_the_documented_examples_load(tmp_path: Path) -> None:
     *examples, _ = fences("yaml")
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         path = tmp_path / "maitred.yaml"
         path.write_text(example)
@@ -124,7 +124,7 @@ def test_the_documented_examples_load(tmp_path: Path) -> None:
 def test_what_can_be_written_in_several_forms_is_documented_in_all_of_them() -> None:
     forms = {path: field.setting for path, field in leaves(Config) if isinstance(field.setting.kind, Forms)}
     assert forms.keys() == {
-        *("admin.token", "models[].endpoints", "models[].tokens", "store.url"),
+        *("admin.token", "models[].endpoints", "models[].tokens", "models[].routing", "store.url"),
         *("auth", "auth.pepper", "auth.jwt.jwks", "models[].cache.secret"),
     }
     for setting in forms.values():

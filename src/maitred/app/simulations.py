@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct, structs
 
-from maitred.config.load import load
+from maitred.app.outside import load
 from maitred.config.raw import ConfigError
 from maitred.config.tree import Config
 from maitred.sim.fleet import Write

@@ -136,7 +136,7 @@ def upgrade(path: Path | None) -> None:
 
 def _load(path: Path | None) -> Config:
     """The configuration, of which engines matter nothing here."""
-    from maitred.config.load import load
+    from maitred.app.outside import load
 
     default = Path("maitred.yaml")
     if path is None and default.exists():

@@ -152,9 +152,12 @@ def schema() -> None:
 @click.argument("journal", type=click.File("rb"))
 def replay(journal: Any) -> None:
     """Replay a recorded JOURNAL into a fresh core and compare every decision."""
+    from maitred.app.outside import find
     from maitred.core.journal import Mismatch
     from maitred.core.journal import replay as replay_lines
 
+    with _config_errors():
+        find()
     try:
         click.echo(f"{replay_lines(journal)} decisions replayed, all the same")
     except (Mismatch, ValueError) as error:
@@ -183,7 +186,7 @@ def llamacpp(host: str, port: int, model: Path, alias: str, slots: int, context:
 
 def _load(path: Path | None, overrides: Options) -> Config:
     """Raises ConfigError."""
-    from maitred.config.load import load
+    from maitred.app.outside import load
 
     named = {name.replace("__", "."): value for name, value in overrides.items()}
     return load(path, named, labels=LABELS)

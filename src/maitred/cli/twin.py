@@ -143,8 +143,8 @@ def _check(given: dict[str, str]) -> None:
 
 def _fleet(path: Path, profile: str) -> None:
     """The twins of a whole configuration, until a signal; of this profile, where one is given."""
+    from maitred.app.outside import load
     from maitred.app.twins import run
-    from maitred.config.load import load
     from maitred.config.raw import ConfigError
     from maitred.sim.simulate import SimulationError
 

@@ -41,6 +41,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 # A last label that is a number makes an address of it, in whatever notation.
 _NUMERIC = re.compile(r"(^|\.)(0x[0-9a-f]*|[0-9]+)$")
+_ratio = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?").fullmatch
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HIDDEN = "it is not repeated in case it is a secret"
 
@@ -228,6 +229,16 @@ def _parse_hidden_file(text: str) -> Path:
         raise ValueError(f"what is written here is no path of a file; {_HIDDEN}") from None
 
 
+def _parse_ratio(text: str) -> float:
+    if not _ratio(text):
+        raise ValueError(f"{quote(text)} is no number; write one such as 2 or 0.8")
+    return float(text)
+
+
+def _print_ratio(number: float) -> Any:
+    return int(number) if number == int(number) else number
+
+
 def _parse_switch(text: str) -> bool:
     if text not in {"true", "false"}:
         raise ValueError(f"{quote(text)} is not known; write true or false")
@@ -255,6 +266,8 @@ _PERCENT = {"type": "string", "pattern": "^(100|[0-9]{1,2})%$"}
 TIMEOUT = Kind(_positive(parse_duration), print_duration, _DURATION, "30s")
 GRACE = Kind(parse_duration, print_duration, _DURATION, "30s")  # zero: not at all
 SIZE = Kind(_positive(parse_size), print_size, _SIZE, "64MiB")
+AMOUNT = Kind(parse_count, int, {**_COUNT, "minimum": 0}, "256")  # may be zero
+RATIO = Kind(_parse_ratio, _print_ratio, {"type": "number", "minimum": 0}, "0.8")
 NUMBER = Kind(_positive(parse_count), int, _COUNT, "256")
 USD = Kind(parse_usd, print_usd, _USD, "2000")
 BUDGET = Kind(_positive(parse_usd), print_usd, _BUDGET, "2000")

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from maitred.config.kinds import TEXT, Kind
+from maitred.config.kinds import RATIO, TEXT, Kind, choice
+from maitred.config.options import options_of
 from maitred.config.raw import Raw
-from maitred.config.setting import Forms, Listed, Mapped, Setting, Shape, fields_of
+from maitred.config.setting import Chosen, Forms, Listed, Mapped, Setting, Shape, fields_of
 from maitred.config.units import quote
 from maitred.core.endpoints import name_of
+from maitred.core.recipe import Piece
 
 S = TypeVar("S", bound=Struct)
 
@@ -61,7 +63,9 @@ class Reader:
             return self.items(shape, raw)
         if isinstance(shape, Mapped):
             return self.mapped(shape, raw)
-        return self.form(shape, raw) if isinstance(shape, Forms) else self.section(shape, raw)
+        if isinstance(shape, Forms):
+            return self.form(shape, raw)
+        return self.chosen(shape, raw) if isinstance(shape, Chosen) else self.section(shape, raw)
 
     def scalar(self, kind: Kind, raw: Raw) -> Any:
         """One value, parsed by its kind."""
@@ -122,6 +126,35 @@ class Reader:
                 return self.value(shape, raw)
         self.wrong(raw, f"must be {forms.words}")
         return None
+
+    def chosen(self, chosen: Chosen, raw: Raw) -> Piece | None:
+        """A piece of a policy, made once to see whether its options are right."""
+        written = raw.value if isinstance(raw.value, dict) else {"name": raw}
+        if "name" not in written:
+            self.wrong(raw, f"name is missing; write name: {next(iter(chosen.family))}")
+            return None
+        name = self.scalar(choice(*chosen.family), written["name"])
+        if name is None:
+            return None
+        options = options_of(chosen.family[name])
+        kinds = {"weight": RATIO} if chosen.weighted else {}
+        kinds |= {key: option.kind for key, option in options.items()}
+        values: dict[str, Any] = {}
+        for key, child in written.items():
+            if key not in {"name", *kinds}:
+                self.wrong(child, f"unknown key; {_nearest(key, ['name', *kinds])}")
+            elif key != "name" and child.value is not None:
+                values[key] = self.scalar(kinds[key], child)
+        if None in values.values():
+            return None
+        weight = values.pop("weight", 1.0)
+        given = tuple((options[key].field, value) for key, value in values.items())
+        try:
+            chosen.family[name](**dict(given))
+        except ValueError as error:
+            self.wrong(raw, str(error))
+            return None
+        return Piece(name, given, weight)
 
     def wrong(self, raw: Raw, message: str) -> None:
         """Note an error at the place where the value was written."""

@@ -6,7 +6,7 @@ declarations, so that a setting is written down once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from maitred.config.kinds import Kind
 class Listed(Struct, frozen=True):
     """A list of at least `length_min` values. `distinct`: they are URLs, and no place may be there twice."""
 
-    item: Kind | Forms | type[Struct]
+    item: Kind | Forms | Chosen | type[Struct]
     length_min: int = 0
     distinct: bool = False
 
@@ -41,7 +41,18 @@ class Forms(Struct, frozen=True):
     nested: bool = False
 
 
-Shape = Kind | Listed | Mapped | Forms | type[Struct]
+class Chosen(Struct, frozen=True):
+    """One piece of a policy: its name alone, or a mapping of its `name` and options.
+
+    `family` holds the pieces by name; it may have grown from outside when it is read. `weighted`: a `weight`
+    may be given, too.
+    """
+
+    family: Mapping[str, Any]
+    weighted: bool = False
+
+
+Shape = Kind | Listed | Mapped | Forms | Chosen | type[Struct]
 
 
 class Setting(Struct, frozen=True):
@@ -89,7 +100,7 @@ def leaves(section: type[Struct], at: str = "") -> Iterator[tuple[str, Field]]:
             yield from leaves(kind.item, f"{path}[].")
         elif isinstance(kind, Mapped):
             yield from leaves(kind.item, f"{path}.NAME.")
-        elif isinstance(kind, Kind | Listed | Forms):
+        elif isinstance(kind, Kind | Listed | Forms | Chosen):
             yield path, field
             if isinstance(kind, Forms) and kind.nested:
                 for shape in kind.shapes:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 from msgspec import Struct
 
-from maitred.config.kinds import Kind
-from maitred.config.setting import Field, Forms, Listed, Mapped, Shape, fields_of
+from maitred.config.kinds import RATIO, Kind
+from maitred.config.options import options_of
+from maitred.config.setting import Chosen, Field, Forms, Listed, Mapped, Shape, fields_of
 from maitred.config.tree import Config
+from maitred.core.recipe import Piece
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -48,6 +51,8 @@ def _write(kind: Shape, value: Any) -> Any:
         return [_write(kind.item, item) for item in value]
     if isinstance(kind, Mapped):
         return {name: _write(kind.item, item) for name, item in value.items()}
+    if isinstance(kind, Chosen):
+        return _write_piece(kind, value)
     if isinstance(kind, Forms):
         return _write(type(value) if isinstance(value, Struct) else kind.shapes[0], value)
     values = ((field, getattr(value, field.name)) for field in fields_of(kind))
@@ -69,6 +74,8 @@ def _describe(kind: Shape) -> dict[str, Any]:
         }
     if isinstance(kind, Mapped):
         return {"type": "object", "additionalProperties": _describe(kind.item)}
+    if isinstance(kind, Chosen):
+        return {"anyOf": [{"type": "string", "enum": list(kind.family)}, *_describe_pieces(kind)]}
     if isinstance(kind, Forms):
         return {"anyOf": [_describe(shape) for shape in kind.shapes]}
     return _describe_section(kind)
@@ -87,3 +94,26 @@ def _describe_section(section: type[Struct]) -> dict[str, Any]:
         properties[setting.key] = property_
     required = [field.setting.key for field in fields_of(section) if field.required]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _write_piece(chosen: Chosen, piece: Piece) -> Any:
+    """A piece of a policy: its name, if there is no more to say."""
+    keys = {option.field: (key, option.kind) for key, option in options_of(chosen.family[piece.name]).items()}
+    written: dict[str, Any] = {} if piece.weight == 1 else {"weight": RATIO.write(piece.weight)}
+    for field, value in piece.options:
+        key, kind = keys[field]
+        written[key] = kind.write(value)
+    return {"name": piece.name, **written} if written else piece.name
+
+
+def _describe_pieces(chosen: Chosen) -> Iterator[dict[str, Any]]:
+    """The schema of each piece with its options."""
+    for name, piece in chosen.family.items():
+        weight = {"weight": RATIO.schema} if chosen.weighted else {}
+        options = {key: option.kind.schema for key, option in options_of(piece).items()}
+        yield {
+            "type": "object",
+            "properties": {"name": {"const": name}, **weight, **options},
+            "required": ["name"],
+            "additionalProperties": False,
+        }

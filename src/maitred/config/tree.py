@@ -34,10 +34,10 @@ from maitred.config.kinds import (
     choice,
     number_or,
 )
+from maitred.config.routing import ROUTING_FORMS, Composition
 from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Forms, Listed, Mapped, Setting
 from maitred.config.simulate import Simulate
-from maitred.core.chooser import ROUTING
 from maitred.core.fairness import FAIRNESS, ORDER
 from maitred.core.saturation import SATURATION
 from maitred.core.words import HealthSettings, PoolSettings, Settings
@@ -197,11 +197,13 @@ class Model(Struct, frozen=True):
     aliases: Annotated[tuple[str, ...], Setting("aliases", Listed(TEXT), "Other names clients may say.")] = ()
     served_as: Annotated[str, Setting("served_as", TEXT, "The name the engines know it by.", "`name`")] = ""
     routing: Annotated[
-        str,
+        str | Composition,
         Setting(
-            "routing", choice(*ROUTING), "How the endpoint of a request is chosen among those with room."
+            "routing",
+            ROUTING_FORMS,
+            "How the endpoint of a request is chosen: by the policy of this name, or one made as said here.",
         ),
-    ] = _POOL.routing
+    ] = "least-requests"
     cap: Annotated[
         int,
         Setting(
@@ -490,7 +492,7 @@ class Config(Struct, frozen=True):
                 queue_requests_max=model.queue.requests_max,
                 queue_bytes_max=model.queue.bytes_max,
                 queue_wait_s=model.queue.wait_s,
-                routing=model.routing,
+                routing=model.routing.core() if isinstance(model.routing, Composition) else model.routing,
                 saturation=model.saturation,
                 fairness=model.fairness,
                 order=model.order,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from maitred.core.profiles import RECIPES, asks_for_prefixes, profile
+from maitred.core.recipe import Recipe
 from maitred.core.saturation import SATURATION
 from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
 
@@ -46,10 +48,37 @@ def round_robin(
     return min(having_room, key=lambda endpoint: endpoint.turn, default=None)
 
 
-ROUTING: dict[str, Choose] = {"least-requests": least_loaded, "round-robin": round_robin}
+class Policies(dict[str | Recipe, Choose]):
+    """Policies by name; a recipe is made into its policy."""
+
+    @property
+    def names(self) -> list[str]:
+        """Those that have a name."""
+        return [name for name in self if isinstance(name, str)]
+
+    def __missing__(self, recipe: str | Recipe) -> Choose:
+        """The policy of a recipe. Raises KeyError for a name that is not there."""
+        if isinstance(recipe, str):
+            raise KeyError(recipe)
+        return profile(recipe)
+
+
+ROUTING = Policies({"least-requests": least_loaded, "round-robin": round_robin})
 """The policies by name."""
-PREFIXED: set[str] = set()
-"""Those that ask for what is cached where."""
+ROUTING |= {name: profile(recipe) for name, recipe in RECIPES.items()}
+BLIND = {"least-requests", "round-robin"}
+
+
+class Prefixed:
+    """Policies that ask for what is cached where: all but those of which it is known that they do not."""
+
+    def __contains__(self, routing: str | Recipe) -> bool:
+        """Whether this one does, by its name or its recipe."""
+        recipe = RECIPES.get(routing) if isinstance(routing, str) else routing
+        return asks_for_prefixes(recipe) if recipe is not None else routing not in BLIND
+
+
+PREFIXED = Prefixed()
 
 
 def ready(endpoints: Iterable[Endpoint], adapter: str = "") -> bool:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.recipe import Recipe
 
 NOTHING_CACHED: Mapping[str, int] = MappingProxyType({})
 PROGRESS_TOKENS = 16
@@ -179,8 +180,9 @@ class Endpoint(Struct, eq=False):
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
     `running` is the ledger: legs now holding a place. `seated` counts legs ever given to it, `turn` is the
-    number of the last one. `listed`: its address is in the set; `held`: the operator drains it. `failures` in
-    a row are its own fault, the last one by the request `failed_by`; `ejections` counts them in a row too.
+    number of the last one, `cold` that of the last of whose prompt nothing was cached anywhere. `listed`: its
+    address is in the set; `held`: the operator drains it. `failures` in a row are its own fault, the last one
+    by the request `failed_by`; `ejections` counts them in a row too.
     `share` is the part of its places it may use, growing since `ready_at` after a return. `load` is what its
     metrics said at `observed_at`.
 
@@ -202,6 +204,7 @@ class Endpoint(Struct, eq=False):
     running: int = 0
     seated: int = 0
     turn: int = 0
+    cold: int = 0
     listed: bool = True
     held: bool = False
     failures: int = 0
@@ -340,7 +343,9 @@ class Abilities(Struct, frozen=True):
 
 
 class PoolSettings(Struct, frozen=True):
-    """How one pool is run. `routing` names the policy that chooses; `cap`: requests at one endpoint at once.
+    """How one pool is run. `routing` names the policy that chooses, or says what it is made of.
+
+    `cap`: requests at one endpoint at once.
 
     The queue is bounded three ways. `saturation` names the policy that says when an endpoint is full,
     `fairness` the one between tenants, `order` the one within a tenant. `kv_reserve` is the share of the
@@ -352,7 +357,7 @@ class PoolSettings(Struct, frozen=True):
     queue_requests_max: int = 2048
     queue_bytes_max: int = 256 * 1024 * 1024
     queue_wait_s: float = 30.0
-    routing: str = "least-requests"
+    routing: str | Recipe = "least-requests"
     saturation: str = "auto"
     fairness: str = "token"
     order: str = "fcfs"

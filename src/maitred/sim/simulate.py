@@ -106,7 +106,7 @@ def listed(config: Config) -> Config:
 def routed(config: Config, routing: str) -> Config:
     """The same with another policy for every model. Raises SimulationError."""
     if routing not in ROUTING:
-        raise SimulationError(f"no routing policy {routing!r}; there are {', '.join(ROUTING)}")
+        raise SimulationError(f"no routing policy {routing!r}; there are {', '.join(ROUTING.names)}")
     models = tuple(structs.replace(model, routing=routing) for model in config.models)
     return structs.replace(config, models=models)
 
