@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from maitred.core.homes import homes
 from maitred.core.profiles import RECIPES, asks_for_prefixes, profile
 from maitred.core.recipe import Recipe
 from maitred.core.saturation import SATURATION
@@ -63,7 +64,7 @@ class Policies(dict[str | Recipe, Choose]):
         return profile(recipe)
 
 
-ROUTING = Policies({"least-requests": least_loaded, "round-robin": round_robin})
+ROUTING = Policies({"default": homes, "least-requests": least_loaded, "round-robin": round_robin})
 """The policies by name."""
 ROUTING |= {name: profile(recipe) for name, recipe in RECIPES.items()}
 BLIND = {"least-requests", "round-robin"}

@@ -49,13 +49,15 @@ ORDER: dict[str, Callable[[Ticket], float]] = {
 
 
 class Flow:
-    """One tenant's tickets in one band. Those of one lane may sit at the same endpoints."""
+    """One tenant's tickets in one band, in lanes: those of one may sit at the same endpoints and have one
+    home.
+    """
 
     __slots__ = ("lanes", "number", "tag", "waiting", "weight")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.lanes: dict[tuple[str, ...], list[Entry]] = {}
+        self.lanes: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
         self.tag = 0.0
         self.weight = 1.0
         self.waiting = 0
@@ -109,7 +111,7 @@ class Band:
             self.weight += ticket.weight - flow.weight
             flow.weight = ticket.weight
         entry = (ORDER[limits.order](ticket), -ticket.attempts, self._numbers, ticket, flow)
-        insort(flow.lanes.setdefault(ticket.lane, []), entry)
+        insort(flow.lanes.setdefault((ticket.home, ticket.lane), []), entry)
         self._places[id(ticket)] = entry
         flow.waiting += 1
         self.waiting += 1
@@ -118,10 +120,11 @@ class Band:
         """Take a waiting ticket out, whatever the reason; its flow."""
         entry = self._places.pop(id(ticket))
         flow = entry[4]
-        lane = flow.lanes[ticket.lane]
+        kind = ticket.home, ticket.lane
+        lane = flow.lanes[kind]
         del lane[bisect_left(lane, entry)]
         if not lane:
-            del flow.lanes[ticket.lane]
+            del flow.lanes[kind]
         flow.waiting -= 1
         self.waiting -= 1
         if not flow.waiting:

@@ -24,7 +24,6 @@ from maitred.core.limiter import Limiter
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
-from maitred.core.prefix import TOKENS_GUESS
 from maitred.core.queue import NEVER
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -113,6 +112,9 @@ class Gateway:
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
+        if pool.prefixes is not None:
+            pool.look_up(ticket)
+            pool.send_home(ticket)
         if queue.waiting or queue.full(request.body_bytes, limits):
             try:
                 self._let_wait(ticket, pool, now)
@@ -157,7 +159,7 @@ class Gateway:
         leg.phase, leg.sent_at = SENT, now
         if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
             meant = leg.endpoint
-            saturation.give_back(leg)
+            saturation.give_back(leg, now)
             self._world.touched.add(meant.pool)
             leg.endpoint, leg.incarnation = real, real.incarnation
             saturation.reserve(leg, now)
@@ -209,6 +211,9 @@ class Gateway:
             ticket.phase = QUEUED
             ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
             pool = self._pool(ticket.request.pool)
+            if pool.prefixes is not None:
+                pool.look_up(ticket)
+                pool.send_home(ticket)
             pool.queue.push(ticket, pool.limits)
             self._world.touched.add(pool.name)
             self.waiting += 1
@@ -369,7 +374,7 @@ class Gateway:
         leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
         saturation.reserve(leg, now)
         if pool.prefixes is not None:
-            pool.prefixes.sent(ticket.request, endpoint, endpoint.facts.kv_tokens or TOKENS_GUESS)
+            pool.prefixes.seated(ticket, endpoint, self._by_pool[pool.name])
         ticket.phase = DISPATCHED
         legs = ticket.legs = [leg]
         return Go(ticket, legs)

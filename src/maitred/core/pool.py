@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from maitred.core.chooser import PREFIXED, ROUTING, may_hope
 from maitred.core.fairness import cost_of
+from maitred.core.homes import NEW
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.prefix import Prefixes
@@ -92,7 +93,8 @@ class Pool:
             if most and most < expected:
                 expected = float(most)
             expected *= request.sequences
-        need = int(prompt_tokens * self._fresh + limits.kv_reserve * expected)
+        fresh = int(prompt_tokens * self._fresh)
+        need = fresh + int(limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
         # By position, in the order of the fields: keywords cost as much again.
         return Ticket(
@@ -108,7 +110,29 @@ class Pool:
             expected,
             need,
             lane,
+            fresh,
         )
+
+    def look_up(self, ticket: Ticket) -> None:
+        """See who has how much of the prompt by now."""
+        prefixes = self.prefixes
+        assert prefixes is not None  # noqa: S101 - asked where there are some
+        cached = ticket.cached = prefixes.match(ticket.request)
+        ticket.reuse = prefixes.reuse
+        fresh = ticket.prompt_tokens
+        for tokens in cached.values():  # the first is the most
+            fresh -= tokens
+            break
+        ticket.need += fresh - ticket.fresh
+        ticket.fresh = fresh
+
+    def send_home(self, ticket: Ticket) -> None:
+        """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""
+        ticket.home = ""
+        for name, tokens in ticket.cached.items():
+            if tokens >= NEW * ticket.prompt_tokens and name not in ticket.excluded:
+                ticket.home = name
+                return
 
     def _answers(self, model: str) -> Outputs:
         outputs = self._outputs.get(model)
@@ -158,19 +182,16 @@ class Pool:
         is kept for it.
         """
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
-        prefixes = self.prefixes
         if (alone := queue.alone) is not None:
-            if prefixes is not None:
-                alone.cached = prefixes.match(alone.request)
             only = choose(endpoints, alone, limits, now)
             return (alone, only) if only is not None else None
-        failed: dict[tuple[int, tuple[str, ...]], int] = {}  # of a band's lane the least need without room
+        failed: dict[tuple[int, str, tuple[str, ...]], int] = {}  # of a lane the least need without room
         for ticket in queue.heads():
-            kind = ticket.rank, ticket.lane
+            kind = ticket.rank, ticket.home, ticket.lane
             if ticket.need >= failed.get(kind, NEVER):
                 continue
-            if prefixes is not None:
-                ticket.cached = prefixes.match(ticket.request)
+            if self.prefixes is not None:
+                self.look_up(ticket)
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
                 return ticket, endpoint

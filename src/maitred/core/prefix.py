@@ -1,23 +1,31 @@
 """Which endpoint has which prefix in its cache, as far as can be told from what was sent where.
 
 A prompt is known by chained keys, each of everything up to an end, so that equal keys mean equal beginnings.
-Keys of bytes end at BYTE_ENDS; keys of tokens after each block. An endpoint's keys are forgotten as it forgets
-its blocks: the least recently used first, and of one prompt the last first. So who has a key has all before it,
-and the longest common beginning is found by halving.
+Keys of bytes end at BYTE_ENDS; keys of tokens after each block. An endpoint's keys are forgotten as it
+forgets its blocks: the least recently used first, and of one prompt the last first. So who has a key has all
+before it, and the longest common beginning is found by halving.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from maitred.core.words import NOTHING_CACHED, Endpoint, Request
+from maitred.core.words import NOTHING_CACHED, Endpoint, Request, Ticket
 
 BYTE_ENDS: tuple[int, ...] = tuple(accumulate([256] * 16 + [1024] * 28 + [4096] * 24))
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
 TOKENS_GUESS = 262_144
 """Tokens in the cache of an endpoint that does not tell."""
+MEMORY = 4
+"""So many times its cache is kept in mind of an endpoint. What it has lost it will read again where it was,
+and
+then has it; elsewhere it would take another's place."""
+REUSE_GUESS, REUSE_WEIGHT = 0.5, 0.01
+"""Part of prompts that caches have: a first guess, and how much one request moves it."""
+BEGUN_FADE = 1 - 1 / 128
+"""New beginnings are counted over the last hundred or so."""
 
 
 class Held:
@@ -35,9 +43,10 @@ class Held:
 class Prefixes:
     """The prefixes of one pool: a mask of endpoints for each key, and each endpoint's keys."""
 
-    __slots__ = ("_held", "_masks", "_names")
+    __slots__ = ("_held", "_masks", "_names", "reuse")
 
     def __init__(self) -> None:
+        self.reuse = REUSE_GUESS
         self._masks: dict[int, int] = {}
         self._held: dict[str, Held] = {}
         self._names: dict[int, str] = {}  # by the number of its bit
@@ -71,6 +80,18 @@ class Prefixes:
                 cached[self._names[bit]] = tokens
                 mask ^= bit
         return cached
+
+    def seated(self, ticket: Ticket, endpoint: Endpoint, endpoints: Iterable[Endpoint]) -> None:
+        """A ticket got its seat, and the endpoint will have its prompt."""
+        prompt = ticket.prompt_tokens
+        if prompt:
+            self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
+        if not ticket.home:
+            endpoint.cold = endpoint.turn
+            for peer in endpoints:
+                peer.begun *= BEGUN_FADE
+            endpoint.begun += 1
+        self.sent(ticket.request, endpoint, MEMORY * (endpoint.facts.kv_tokens or TOKENS_GUESS))
 
     def sent(self, request: Request, endpoint: Endpoint, capacity: int) -> None:
         """The endpoint has this prompt now; of `capacity` tokens it forgets what was used least recently."""

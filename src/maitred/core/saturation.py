@@ -157,35 +157,55 @@ def reserve(leg: Leg, now: float) -> None:
     """
     endpoint, ticket = leg.endpoint, leg.ticket
     running = endpoint.running = endpoint.running + 1
-    endpoint.reserved += ticket.need
-    leg.reserved = ticket.need
-    if running > endpoint.busiest:
-        endpoint.busiest = running
+    fresh = ticket.fresh
+    if ticket.cached:
+        fresh = ticket.prompt_tokens - ticket.cached.get(endpoint.name, 0)
+    leg.fresh = fresh
+    leg.reserved = fresh + ticket.need - ticket.fresh
+    endpoint.reserved += leg.reserved
+    endpoint.busiest = max(endpoint.busiest, running)
     if ticket.request.stream:
         leg.rate = endpoint.prefill_rate
-        unread = ticket.prompt_tokens
-        if ticket.cached:
-            unread -= ticket.cached.get(endpoint.name, 0)
-        leg.unread = unread
-        endpoint.unread += unread
+        leg.unread = fresh
+        endpoint.unread += fresh
         leg.read_at = now + backlog_s(endpoint)
+        if not endpoint.reading:
+            endpoint.read_since = now
+        endpoint.reading[leg.number] = leg
 
 
 def grow(leg: Leg, output_tokens: int) -> None:
     """An answer longer than was thought takes more of the cache than was set aside."""
-    over = leg.ticket.prompt_tokens + output_tokens - leg.reserved
+    over = leg.fresh + output_tokens - leg.reserved
     if over > 0:
         leg.reserved += over
         leg.endpoint.reserved += over
 
 
-def give_back(leg: Leg) -> None:
+def give_back(leg: Leg, now: float) -> None:
     """The leg is over."""
     endpoint = leg.endpoint
     endpoint.running -= 1
     endpoint.reserved -= leg.reserved
+    leg.reserved = 0
+    if leg.number in endpoint.reading:
+        _was_read(leg, now)
+
+
+def _was_read(leg: Leg, now: float) -> None:
+    """The prompt is read, or need not be any more; the endpoint is at the next one since now."""
+    endpoint = leg.endpoint
     endpoint.unread -= leg.unread
-    leg.reserved = leg.unread = 0
+    leg.unread = 0
+    del endpoint.reading[leg.number]
+    endpoint.read_since = now
+
+
+def unread(endpoint: Endpoint, now: float) -> float:
+    """Tokens that an endpoint has still to read; of the prompt that it is at, as many as should be left."""
+    for leg in endpoint.reading.values():  # the first is the one that it is at
+        return endpoint.unread - min(leg.unread, (now - endpoint.read_since) * endpoint.speed)
+    return 0.0
 
 
 # -- what is learned ------------------------------------------------------------------------------
@@ -198,11 +218,11 @@ def first_token(leg: Leg, now: float) -> None:
     late together are one piece of news.
     """
     endpoint = leg.endpoint
-    unread = leg.unread
-    endpoint.unread -= unread
-    leg.unread = 0
+    fresh = leg.unread
+    if leg.number in endpoint.reading:
+        _was_read(leg, now)
     thought_s, took_s = leg.read_at - leg.seated_at, now - leg.seated_at
-    if leg.sent_at and unread >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
+    if leg.sent_at and fresh >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
         off = max(-PREFILL_STEP, min(PREFILL_STEP, math.log(thought_s / took_s)))
         seen = math.log(leg.rate) + off
         rate = math.exp((1 - PREFILL_WEIGHT) * math.log(endpoint.prefill_rate) + PREFILL_WEIGHT * seen)
@@ -275,6 +295,7 @@ def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
 def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now: nothing that was learned of the old one holds."""
     endpoint.prefill_rate, endpoint.tpot_s, endpoint.slowness = PREFILL_GUESS, 0.0, 1.0
+    endpoint.speed = PREFILL_GUESS
     endpoint.paced = endpoint.reads = 0
     endpoint.read_s = 0.0
     endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0

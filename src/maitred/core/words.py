@@ -180,11 +180,11 @@ class Endpoint(Struct, eq=False):
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
     `running` is the ledger: legs now holding a place. `seated` counts legs ever given to it, `turn` is the
-    number of the last one, `cold` that of the last of whose prompt nothing was cached anywhere. `listed`: its
-    address is in the set; `held`: the operator drains it. `failures` in a row are its own fault, the last one
-    by the request `failed_by`; `ejections` counts them in a row too.
-    `share` is the part of its places it may use, growing since `ready_at` after a return. `load` is what its
-    metrics said at `observed_at`.
+    number of the last one, `cold` that of the last of whose prompt nothing was cached anywhere, `begun` how
+    many such there were lately, a fading count. `listed`: its address is in the set; `held`: the operator
+    drains it. `failures` in a row are its own fault, the last one by the request `failed_by`; `ejections`
+    counts them in a row too. `share` is the part of its places it may use, growing since `ready_at` after a
+    return. `load` is what its metrics said at `observed_at`.
 
     `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet, read
     at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace at
@@ -205,6 +205,10 @@ class Endpoint(Struct, eq=False):
     seated: int = 0
     turn: int = 0
     cold: int = 0
+    begun: float = 0.0
+    speed: float = 4096.0
+    reading: dict[int, Leg] = {}
+    read_since: float = 0.0
     listed: bool = True
     held: bool = False
     failures: int = 0
@@ -241,9 +245,9 @@ class Leg(Struct, eq=False):
     """One endpoint's part of a ticket, holding one place there from Go to leave, fail or finish.
 
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
-    `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `unread` those
-    of its prompt until the first token shows that it was read, `read_at` when that was thought to be, at
-    `rate` tokens a second.
+    `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `fresh` those
+    of its prompt that were not cached, `unread` the same until the first token shows that they were read,
+    `read_at` when that was thought to be, at `rate` tokens a second.
     """
 
     number: int
@@ -257,6 +261,7 @@ class Leg(Struct, eq=False):
     answered_at: float = 0.0
     output_tokens: int = 0
     reserved: int = 0
+    fresh: int = 0
     unread: int = 0
     rate: float = 0.0
     read_at: float = 0.0
@@ -280,10 +285,11 @@ class Ticket(Struct, eq=False):
     the same endpoints. `outcome` is set exactly once.
 
     `band` is the priority class, `rank` its number from the highest, `weight` the tenant's. `prompt_tokens`
-    is the best guess at its prompt, `expected` at its answers, `need` the KV cache to set aside, in tokens;
-    `ttft_s` the goal for its first token, 0 for none. `cached`: by endpoint name, tokens of its prompt that
-    are thought to be in the cache there. `flow` is whom its service was `charged` to. `hold` is what it has
-    taken of limits.
+    is the best guess at its prompt, `fresh` at what of that has to be read, `expected` at its answers, `need`
+    the KV cache to set aside, in tokens; `ttft_s` the goal for its first token, 0 for none. `cached`: by
+    endpoint name, tokens of its prompt that are thought to be in the cache there; `home` is where the most
+    is, "" where nobody has much; `reuse` the part of all prompts that caches had lately. `flow` is whom its
+    service was `charged` to. `hold` is what it has taken of limits.
     """
 
     request: Request
@@ -298,6 +304,7 @@ class Ticket(Struct, eq=False):
     expected: float = 0.0
     need: int = 0
     lane: tuple[str, ...] = ()
+    fresh: int = 0
     rank: int = 0
     ttft_s: float = 0.0
     phase: Phase = Phase.QUEUED
@@ -310,6 +317,8 @@ class Ticket(Struct, eq=False):
     charged: float = 0.0
     hold: Hold | None = None
     cached: Mapping[str, int] = NOTHING_CACHED
+    home: str = ""
+    reuse: float = 0.0
 
 
 class Go(Struct, frozen=True, gc=False):

@@ -112,7 +112,7 @@ class World:
         if leg.phase is OVER:
             return
         leg.phase = OVER
-        saturation.give_back(leg)
+        saturation.give_back(leg, now)
         self.touched.add(leg.endpoint.pool)
         if leg.endpoint.state is DRAINING:
             self.vacated(leg.endpoint, now)
