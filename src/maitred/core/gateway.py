@@ -374,7 +374,7 @@ class Gateway:
         leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
         saturation.reserve(leg, now)
         if pool.prefixes is not None:
-            pool.prefixes.seated(ticket, endpoint, self._by_pool[pool.name])
+            pool.prefixes.seated(ticket, endpoint)
         ticket.phase = DISPATCHED
         legs = ticket.legs = [leg]
         return Go(ticket, legs)

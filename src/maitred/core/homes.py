@@ -6,11 +6,8 @@ is not cached, at the speed at which the endpoint reads. To that is added what a
 - *A miss* is dear (MISS): what is read a second time takes the place of what others would have found. So a
   request goes home, to where the most of its prompt is, unless so much more waits there.
 - *A running stream* slows a prompt a little (STREAM_TOKENS).
-- *A new beginning* goes where fewest began lately (BEGUN_TOKENS). That counts the more, the more of all
-prompts
-  is found in caches: where they are, each beginning brings many others after it, and the endpoint that has
-  more of them than its peers is the one that all wait for. Where nothing is ever asked again it counts
-  nothing.
+- *A new beginning* goes where the fewest live (BEGUN_TOKENS), if most prompts are found in caches. There each
+  beginning brings many others after it, and who has more of them than its peers is the one that all wait for.
 
 A home that is full is waited for as long as a miss would cost; there is never a silent spill.
 """
@@ -24,12 +21,14 @@ from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
 
 READY = EndpointState.READY
 NEVER = float("inf")
-MISS = 5.0
+MISS = 8.0
 """What a token costs that was cached elsewhere, beside reading it, in times of that."""
 STREAM_TOKENS = 40
 """A running stream counts as so many tokens to be read."""
-BEGUN_TOKENS = 1600
-"""So does each beginning that an endpoint has more than another, times the square of the part reused."""
+BEGUN_TOKENS = 4000
+"""So does each beginning that an endpoint has more than another, where all prompts are found in caches."""
+SHARED = 0.5
+"""Where less than this part of prompts is found, beginnings count nothing."""
 NEW = 0.1
 """A prompt of which nobody has more than this part is a new beginning."""
 
@@ -41,7 +40,7 @@ def homes(endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, n
     """
     full, excluded, adapter = SATURATION[limits.saturation], ticket.excluded, ticket.request.adapter
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
-    begun = 0.0 if home else BEGUN_TOKENS * ticket.reuse * ticket.reuse
+    begun = 0.0 if home or ticket.reuse < SHARED else BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
     best: Endpoint | None = None
     least = waiting = NEVER
     for endpoint in endpoints:

@@ -9,7 +9,7 @@ before it, and the longest common beginning is found by halving.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import accumulate
 
 from maitred.core.words import NOTHING_CACHED, Endpoint, Request, Ticket
@@ -22,21 +22,20 @@ MEMORY = 4
 """So many times its cache is kept in mind of an endpoint. What it has lost it will read again where it was,
 and
 then has it; elsewhere it would take another's place."""
-REUSE_GUESS, REUSE_WEIGHT = 0.5, 0.01
+REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
 """Part of prompts that caches have: a first guess, and how much one request moves it."""
-BEGUN_FADE = 1 - 1 / 128
-"""New beginnings are counted over the last hundred or so."""
 
 
 class Held:
     """What one endpoint holds: keys, each with its tokens, the least recently used first."""
 
-    __slots__ = ("bit", "incarnation", "keys", "tokens")
+    __slots__ = ("beginnings", "bit", "incarnation", "keys", "tokens")
 
     def __init__(self, bit: int, incarnation: int) -> None:
         self.bit = bit
         self.incarnation = incarnation
         self.keys: OrderedDict[int, int] = OrderedDict()
+        self.beginnings: set[int] = set()  # keys of prompts of which nobody had much
         self.tokens = 0
 
 
@@ -81,19 +80,17 @@ class Prefixes:
                 mask ^= bit
         return cached
 
-    def seated(self, ticket: Ticket, endpoint: Endpoint, endpoints: Iterable[Endpoint]) -> None:
+    def seated(self, ticket: Ticket, endpoint: Endpoint) -> None:
         """A ticket got its seat, and the endpoint will have its prompt."""
         prompt = ticket.prompt_tokens
         if prompt:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
-            for peer in endpoints:
-                peer.begun *= BEGUN_FADE
-            endpoint.begun += 1
-        self.sent(ticket.request, endpoint, MEMORY * (endpoint.facts.kv_tokens or TOKENS_GUESS))
+        capacity = MEMORY * (endpoint.facts.kv_tokens or TOKENS_GUESS)
+        self.sent(ticket.request, endpoint, capacity, begins=not ticket.home)
 
-    def sent(self, request: Request, endpoint: Endpoint, capacity: int) -> None:
+    def sent(self, request: Request, endpoint: Endpoint, capacity: int, *, begins: bool = False) -> None:
         """The endpoint has this prompt now; of `capacity` tokens it forgets what was used least recently."""
         keys = request.blocks or request.prefix
         if not keys:
@@ -101,7 +98,7 @@ class Prefixes:
         held = self._held.get(endpoint.name)
         if held is None or held.incarnation != endpoint.incarnation:
             held = self._new(endpoint)
-        bit, masks, known = held.bit, self._masks, held.keys
+        bit, masks, known, first = held.bit, self._masks, held.keys, 0
         for end in range(len(keys), 0, -1):
             key = keys[end - 1]
             if key in known:
@@ -111,10 +108,17 @@ class Prefixes:
             known[key] = tokens
             held.tokens += tokens
             masks[key] = masks.get(key, 0) | bit
+            first = key
+        if begins and first:
+            held.beginnings.add(first)
+            endpoint.begun = len(held.beginnings)
         while held.tokens > capacity and known:
             key, tokens = known.popitem(last=False)
             held.tokens -= tokens
             self._drop(key, bit)
+            if key in held.beginnings:
+                held.beginnings.discard(key)
+                endpoint.begun = len(held.beginnings)
 
     def forget(self, name: str) -> None:
         """An endpoint has lost everything, or has gone."""
@@ -138,6 +142,7 @@ class Prefixes:
             bit <<= 1
         self._names[bit] = endpoint.name
         held = self._held[endpoint.name] = Held(bit, endpoint.incarnation)
+        endpoint.begun = 0
         return held
 
     @staticmethod
