@@ -344,6 +344,7 @@ class Gateway:
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         queue, endpoints = pool.queue, self._by_pool.get(pool.name, ())
+        pool.again_at = NEVER
         while queue.waiting:
             if queue.waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
@@ -360,7 +361,7 @@ class Gateway:
         if queue.waiting or queue.earliest < NEVER:
             queue.settle_in()
         if queue.waiting:
-            queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
+            queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)

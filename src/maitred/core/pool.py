@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from maitred.core.chooser import PREFIXED, ROUTING, may_hope
 from maitred.core.fairness import cost_of
-from maitred.core.homes import NEW
+from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.prefix import Prefixes
@@ -44,7 +44,7 @@ class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
     __slots__ = (
-        "_fresh", "_outputs", "_ratio", "budget", "limits", "name", "prefixes", "queue", "service_s",
+        "_fresh", "_outputs", "_ratio", "again_at", "budget", "limits", "name", "prefixes", "queue", "service_s",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -54,6 +54,7 @@ class Pool:
         self.budget = RetryBudget()
         self.service_s: float | None = None
         self.prefixes: Prefixes | None = None
+        self.again_at = NEVER  # when somebody is to be looked at who waits for his home
         self._see_prefixes()
         self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
@@ -184,7 +185,11 @@ class Pool:
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
         if (alone := queue.alone) is not None:
             only = choose(endpoints, alone, limits, now)
-            return (alone, only) if only is not None else None
+            if only is not None:
+                return alone, only
+            if alone.home:
+                self._look_again(alone, endpoints, now)
+            return None
         failed: dict[tuple[int, str, tuple[str, ...]], int] = {}  # of a lane the least need without room
         for ticket in queue.heads():
             kind = ticket.rank, ticket.home, ticket.lane
@@ -195,10 +200,20 @@ class Pool:
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
                 return ticket, endpoint
+            if ticket.home:
+                self._look_again(ticket, endpoints, now)
             if not failed:
                 endpoints = self._kept_for(ticket, endpoints, now)
             failed[kind] = ticket.need
         return None
+
+    def _look_again(self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float) -> None:
+        """Have the ticket looked at when its home is not worth the wait any more."""
+        for endpoint in endpoints:
+            if endpoint.name == ticket.home:
+                until = worth_until(ticket, endpoint)
+                if now < until < self.again_at:
+                    self.again_at = until
 
     def _kept_for(self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float) -> Sequence[Endpoint]:
         """Those that others may have while this ticket is next and fits nowhere; after HOLD_S one fewer."""
