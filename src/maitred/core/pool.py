@@ -9,7 +9,7 @@ from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
-from maitred.core.prefix import Prefixes
+from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -70,10 +70,13 @@ class Pool:
 
     def _see_prefixes(self) -> None:
         """Keep what endpoints have in their caches, where the policy asks for it."""
-        if self.limits.routing not in PREFIXED:
+        routing = self.limits.routing
+        if routing not in PREFIXED:
             self.prefixes = None
-        elif self.prefixes is None:
+            return
+        if self.prefixes is None:
             self.prefixes = Prefixes()
+        self.prefixes.memory = MEMORY.get(routing, 1)
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float

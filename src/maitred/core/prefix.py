@@ -12,16 +12,20 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import accumulate
 
+from maitred.core.recipe import Recipe
 from maitred.core.words import NOTHING_CACHED, Endpoint, Request, Ticket
 
 BYTE_ENDS: tuple[int, ...] = tuple(accumulate([256] * 16 + [1024] * 28 + [4096] * 24))
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
 TOKENS_GUESS = 262_144
 """Tokens in the cache of an endpoint that does not tell."""
-MEMORY = 4
-"""So many times its cache is kept in mind of an endpoint. What it has lost it will read again where it was,
-and
-then has it; elsewhere it would take another's place."""
+MEMORY: dict[str | Recipe, int] = {"default": 4, "smg-cache-aware": 14}
+"""So many times its cache is kept in mind of an endpoint, by the policy; others keep what a cache holds.
+
+`default`: what an endpoint has lost it will read again where it was, and then has it; elsewhere it would take
+another's place. `smg-cache-aware`: as its original, 2**24 characters of each worker, 14 times the cache of
+Qwen3-32B on two H100. llm-d sizes its index by the engines' caches.
+"""
 REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
 """Part of prompts that caches have: a first guess, and how much one request moves it."""
 
@@ -40,11 +44,15 @@ class Held:
 
 
 class Prefixes:
-    """The prefixes of one pool: a mask of endpoints for each key, and each endpoint's keys."""
+    """The prefixes of one pool: a mask of endpoints for each key, and each endpoint's keys.
 
-    __slots__ = ("_held", "_masks", "_names", "reuse")
+    `memory`: how many times its cache is kept in mind of an endpoint.
+    """
+
+    __slots__ = ("_held", "_masks", "_names", "memory", "reuse")
 
     def __init__(self) -> None:
+        self.memory = 1
         self.reuse = REUSE_GUESS
         self._masks: dict[int, int] = {}
         self._held: dict[str, Held] = {}
@@ -87,7 +95,7 @@ class Prefixes:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
-        capacity = MEMORY * (endpoint.facts.kv_tokens or TOKENS_GUESS)
+        capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
         self.sent(ticket.request, endpoint, capacity, begins=not ticket.home)
 
     def sent(self, request: Request, endpoint: Endpoint, capacity: int, *, begins: bool = False) -> None:
