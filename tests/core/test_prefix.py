@@ -26,7 +26,8 @@ def keys_of(path: Path) -> tuple[int, ...]:
 
 def blocks(path: Path) -> Request:
     """A prompt known by its tokens, these blocks."""
-    return Request("r", Api.CHAT, "m", "p", prompt_tokens=BLOCK * len(path) + 5, blocks=keys_of(path), block_tokens=BLOCK)  # fmt: skip
+    tokens = BLOCK * len(path) + 5
+    return Request("r", Api.CHAT, "m", "p", prompt_tokens=tokens, blocks=keys_of(path), block_tokens=BLOCK)
 
 
 def text(path: Path, tokens: int) -> Request:
@@ -264,9 +265,8 @@ def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
         place = places[number % len(places)]
         prefixes.seated(made, place)
         most.append(len(prefixes))
-        assert place.begun == sum(
-            key in held.keys for held in [prefixes._held[place.name]] for key in held.beginnings
-        )
+        held = prefixes._held[place.name]
+        assert place.begun == sum(key in held.keys for key in held.beginnings)
     full = len(places) * MEMORY * 10_000
     assert max(most) <= full // (1024 * 2000 // 8192) * 20 // 4
     assert min(most[1000:]) > 0.9 * max(most)
