@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from maitred.core.blocks import Blocks
 from maitred.core.chooser import PREFIXED, ROUTING, may_hope
 from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
@@ -44,7 +45,8 @@ class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
     __slots__ = (
-        "_fresh", "_outputs", "_ratio", "again_at", "budget", "limits", "name", "prefixes", "queue", "service_s",
+        "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "limits", "name", "prefixes", "queue",
+        "service_s",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -54,6 +56,7 @@ class Pool:
         self.budget = RetryBudget()
         self.service_s: float | None = None
         self.prefixes: Prefixes | None = None
+        self.blocks = Blocks()
         self.again_at = NEVER  # when somebody is to be looked at who waits for his home
         self._see_prefixes()
         self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
@@ -117,11 +120,14 @@ class Pool:
             fresh,
         )
 
-    def look_up(self, ticket: Ticket) -> None:
-        """See who has how much of the prompt by now."""
-        prefixes = self.prefixes
+    def look_up(self, ticket: Ticket, now: float) -> None:
+        """See who has how much of the prompt by now: as engines tell where they do, else as is thought."""
+        prefixes, blocks, request = self.prefixes, self.blocks, ticket.request
         assert prefixes is not None  # noqa: S101 - asked where there are some
-        cached = ticket.cached = prefixes.match(ticket.request)
+        cached = prefixes.match(request)
+        if blocks.told and request.blocks:
+            cached = _known(blocks.match(request, now), cached, blocks)
+        ticket.cached = cached
         ticket.reuse = prefixes.reuse
         fresh = ticket.prompt_tokens
         for tokens in cached.values():  # the first is the most
@@ -199,7 +205,7 @@ class Pool:
             if ticket.need >= failed.get(kind, NEVER):
                 continue
             if self.prefixes is not None:
-                self.look_up(ticket)
+                self.look_up(ticket, now)
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
                 return ticket, endpoint
@@ -261,6 +267,16 @@ class Pool:
         if not places:
             return 0.0
         return _rest_s(endpoints, now) + (self.queue.waiting + 1) * (self.service_s or 1.0) / places
+
+
+def _known(told: dict[str, int], thought: Mapping[str, int], blocks: Blocks) -> Mapping[str, int]:
+    """What is told, and of those who do not tell what is thought; the most first."""
+    others = [name for name in thought if name not in blocks.told]
+    if not others:
+        return told
+    for name in others:
+        told[name] = thought[name]
+    return dict(sorted(told.items(), key=lambda item: -item[1]))
 
 
 def _rest_s(endpoints: Sequence[Endpoint], now: float) -> float:
