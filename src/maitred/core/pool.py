@@ -175,8 +175,10 @@ class Pool:
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
         return victims
 
-    def next(self, endpoints: Sequence[Endpoint], now: float) -> tuple[Ticket, Endpoint] | None:
-        """The next ticket that fits somewhere, and where.
+    def next(
+        self, endpoints: Sequence[Endpoint], now: float
+    ) -> tuple[Ticket, Endpoint, Sequence[Endpoint]] | None:
+        """The next ticket that fits somewhere, where, and which endpoints it could choose from.
 
         Others may pass one that is next and fits nowhere, for HOLD_S; then the emptiest endpoint
         is kept for it.
@@ -184,7 +186,7 @@ class Pool:
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
         if (alone := queue.alone) is not None:
             only = choose(endpoints, alone, limits, now)
-            return (alone, only) if only is not None else None
+            return (alone, only, endpoints) if only is not None else None
         failed: dict[tuple[int, str, tuple[str, ...]], int] = {}  # of a lane the least need without room
         for ticket in queue.heads():
             kind = ticket.rank, ticket.home, ticket.lane
@@ -194,7 +196,7 @@ class Pool:
                 self.look_up(ticket)
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
-                return ticket, endpoint
+                return ticket, endpoint, endpoints
             if not failed:
                 endpoints = self._kept_for(ticket, endpoints, now)
             failed[kind] = ticket.need

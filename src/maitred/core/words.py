@@ -16,6 +16,7 @@ from msgspec import Struct
 from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.receipt import Receipt
 from maitred.core.recipe import Recipe
 
 NOTHING_CACHED: Mapping[str, int] = MappingProxyType({})
@@ -67,7 +68,7 @@ class Request(Struct, frozen=True, gc=False):
 
     `prefix`: chained keys of its prompt's bytes, each of all up to an end that `core/prefix.py` lists.
     `blocks`: the same of its tokens, of each `block_tokens`, where these are known. `session`: what the
-    client calls the conversation, "" for nothing.
+    client calls the conversation, "" for nothing. `receipt`: it is to be told why it went where it went.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Request(Struct, frozen=True, gc=False):
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
     session: str = ""
+    receipt: bool = False
 
 
 class Identity(Struct, frozen=True):
@@ -97,8 +99,8 @@ class Identity(Struct, frozen=True):
 
     `key` is the id of the key he came with, "" without one. `models` he may use, () for all; `bands` he may
     wait in, the first unless he asks for another, () for the first there is. `may_set` names what he may say
-    of himself in headers: "tenant", "band", "slo". `limits` are those of the key alone; those of a tenant or
-    a model are settings.
+    of himself in headers, "tenant", "band", "slo", and whether he may ask for a "receipt". `limits` are those
+    of the key alone; those of a tenant or a model are settings.
     """
 
     tenant: str = "anonymous"
@@ -247,7 +249,8 @@ class Leg(Struct, eq=False):
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
     `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `fresh` those
     of its prompt that were not cached, `unread` the same until the first token shows that they were read,
-    `read_at` when that was thought to be, at `rate` tokens a second.
+    `read_at` when that was thought to be, at `rate` tokens a second. `receipt` says why it is this endpoint,
+    where the request asks for that.
     """
 
     number: int
@@ -265,6 +268,7 @@ class Leg(Struct, eq=False):
     unread: int = 0
     rate: float = 0.0
     read_at: float = 0.0
+    receipt: Receipt | None = None
 
 
 class Phase(IntEnum):
