@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
+from random import random
 
 from msgspec import Struct
 
@@ -36,7 +37,7 @@ UNKNOWN = Identity(tenant="")
 class Service(Struct, frozen=True):
     """What every journey of a gateway shares. `journeys` holds those under way, to be awaited at the end.
 
-    `tenants` are those that the settings name.
+    `tenants` are those that the settings name. `sample`: the part of requests whose decisions are kept.
     """
 
     house: House
@@ -47,6 +48,7 @@ class Service(Struct, frozen=True):
     identify: Identify
     journeys: set[asyncio.Task[None]]
     tenants: Container[str] = ()
+    sample: float = 0.0
 
 
 async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
@@ -71,6 +73,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
             service.rules,
             identity,
             service.tenants,
+            sampled=service.sample > 0 and random() < service.sample,
         )
         identity, asked = order.identity, order.request
         ticket = house.accept(asked, identity)
