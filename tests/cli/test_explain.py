@@ -79,7 +79,7 @@ def test_why_another_than_the_home_was_chosen() -> None:
     away = {"endpoint": "m/b:1", "candidates": (OTHER, structs.replace(HOME, why_not="full"))}
     assert why(**away) == (
         "m/b:1 was chosen as the only one that could have it; the prompt's home is m/a:1, "
-        "but it was full, and to wait for it would have cost more."
+        "but it was full, and not worth the wait."
     )
     assert why(**away, measure="score").endswith("but it was full.")
     for why_not, said in {

@@ -95,5 +95,5 @@ def _reason(receipt: dict[str, Any], chosen: dict[str, Any], others: list[dict[s
 def _against(home: str, receipt: dict[str, Any], others: list[dict[str, Any]]) -> str:
     why_not = next((row["why_not"] for row in others if row["endpoint"] == home), "gone")
     if why_not == "full" and receipt["measure"] == "cost":
-        return "it was full, and to wait for it would have cost more"
+        return "it was full, and not worth the wait"
     return NOT.get(why_not, f"it was left out: {plain(why_not)}")
