@@ -19,6 +19,7 @@ from maitred.core.words import (
     Endpoint,
     EndpointState,
     Identity,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -131,6 +132,12 @@ class Pool:
             break
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
+
+    def predict(self, leg: Leg) -> None:
+        """Say how much of its prompt the endpoint of a leg should have, and whether its engine told so."""
+        ticket, name = leg.ticket, leg.endpoint.name
+        leg.thought = ticket.cached.get(name, 0)
+        leg.exact = name in self.blocks.told and bool(ticket.request.blocks)
 
     def send_home(self, ticket: Ticket) -> None:
         """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""
