@@ -14,7 +14,8 @@ from maitred.core.events import Decided
 from maitred.core.explain import receipt
 from maitred.core.receipt import CANDIDATES_MAX, Candidate
 from maitred.core.recipe import Piece, Recipe
-from maitred.core.words import Endpoint, EndpointState, PoolSettings, Settings, Ticket
+from maitred.core.tokens import NoTokens
+from maitred.core.words import Endpoint, EndpointState, KvEvents, PoolSettings, Ticket
 from tests.core.hall import Hall, limited
 from tests.core.places import endpoint, endpoints, ticket
 
@@ -35,6 +36,7 @@ PLACES = st.lists(
     max_size=6,
     unique_by=lambda each: each.name,
 )
+BYTES = "approximate", "no_events"
 WHERE = st.sampled_from("abcdefgh")
 
 
@@ -63,7 +65,7 @@ def test_the_best_of_those_told_is_the_one_chosen(routing: str, places: list[End
     chosen = chosen_by(routing, places, who)
     if chosen is None:
         return
-    told = receipt(who, chosen, places, places, PoolSettings(cap=4, routing=routing), 1.0)
+    told = receipt(who, chosen, places, places, BYTES, PoolSettings(cap=4, routing=routing), 1.0)
     assert (told.policy, told.endpoint, told.home) == (routing, chosen.name, who.home)
     assert sorted(row.endpoint for row in told.candidates) == sorted(each.name for each in places)
     sign = -1 if told.measure == "score" else 1
@@ -84,7 +86,7 @@ def test_a_cost_is_the_sum_of_its_parts(places: list[Endpoint], who: Ticket) -> 
     chosen = chosen_by("default", places, who)
     if chosen is None:
         return
-    told = receipt(who, chosen, places, places, PoolSettings(cap=4, routing="default"), 1.0)
+    told = receipt(who, chosen, places, places, BYTES, PoolSettings(cap=4, routing="default"), 1.0)
     for row in told.candidates:
         if row.value is not None:
             assert row.value == pytest.approx(sum(row.parts.values()))
@@ -106,7 +108,7 @@ def test_what_stands_against_each_is_told() -> None:
     who.home = "b"
     for routing in ("default", "least-requests", "random-two"):
         limits = PoolSettings(cap=4, routing=routing)
-        told = receipt(who, places[0], places[:5], places, limits, 1.0)
+        told = receipt(who, places[0], places[:5], places, BYTES, limits, 1.0)
         assert {row.endpoint: row.why_not for row in told.candidates} == {
             "a": "",
             "b": "full",
@@ -132,7 +134,7 @@ def test_a_filter_is_named_and_scores_are_weighed() -> None:
     limits = PoolSettings(routing=recipe)
     chosen = ROUTING[recipe](places, who, limits, 1.0)
     assert chosen is not None
-    told = receipt(who, chosen, places, places, limits, 1.0)
+    told = receipt(who, chosen, places, places, BYTES, limits, 1.0)
     assert (told.policy, told.measure, told.endpoint) == ("composed", "score", "a")
     rows = {row.endpoint: row for row in told.candidates}
     assert (rows["a"].value, rows["a"].parts) == (2.5, {"prefix": 1.5, "least-requests": 1.0})
@@ -147,7 +149,7 @@ def _theirs(*given: Any) -> Endpoint | None:
 def test_of_a_policy_from_outside_only_the_facts_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ROUTING, "theirs", _theirs)
     [place] = endpoints(1, running=2)
-    told = receipt(ticket(), place, [place], [place], PoolSettings(routing="theirs"), 1.0)
+    told = receipt(ticket(), place, [place], [place], BYTES, PoolSettings(routing="theirs"), 1.0)
     assert told.measure == ""
     assert told.candidates == (Candidate("a", running=2),)
 
@@ -156,7 +158,7 @@ def test_a_receipt_is_bounded_and_tells_the_chosen_one_and_the_home() -> None:
     places = [endpoint(f"p{number}", running=number) for number in range(100)]
     who = ticket(cached={"p99": 900})
     who.home = "p99"
-    told = receipt(who, places[70], places, places, PoolSettings(routing="default"), 1.0)
+    told = receipt(who, places[70], places, places, BYTES, PoolSettings(routing="default"), 1.0)
     assert len(told.candidates) == CANDIDATES_MAX
     assert told.left_off == 100 - CANDIDATES_MAX
     assert [row.endpoint for row in told.candidates[:3]] == ["p70", "p99", "p0"]
@@ -177,7 +179,7 @@ def test_a_leg_has_a_receipt_only_where_the_request_asks_for_one() -> None:
 
 
 def test_each_attempt_has_its_own_with_what_it_waited() -> None:
-    hall = Hall(Settings(default=PoolSettings(cap=1)))
+    hall = Hall(limited(cap=1, routing="least-requests"))
     hall.open(p="ab")
     first = hall.seat(receipt=True)
     busy = hall.seat()
@@ -190,3 +192,22 @@ def test_each_attempt_has_its_own_with_what_it_waited() -> None:
     assert (told.attempt, told.endpoint, told.index) == (2, busy.endpoint.name, "none")
     assert math.isclose(told.wait_s, 2.0)
     assert told.candidates[1].why_not == "failed"
+
+
+def test_how_it_was_known_what_is_cached() -> None:
+    hall = Hall(limited(routing="default"))
+    hall.open(p="a")
+
+    def known(**more: Any) -> tuple[str, str]:
+        told = hall.seat(receipt=True, **more).receipt
+        assert told is not None
+        return told.index, told.index_why
+
+    blocks = {"blocks": (1, 2, 3), "block_tokens": 16}
+    assert known(untold=NoTokens.TIMEOUT) == ("approximate", "timeout")
+    assert known(**blocks) == ("approximate", "no_events")
+    hall.gateway.update(KvEvents("p/a:1", cleared=True), hall.now)
+    assert known() == ("approximate", "no_blocks")
+    assert known(**blocks) == ("precise", "")
+    hall.gateway.update(KvEvents("p/a:1", lost=True), hall.now)
+    assert known(**blocks) == ("precise", "lost")

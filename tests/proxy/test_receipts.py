@@ -44,8 +44,12 @@ async def test_who_may_ask_is_told(stream: bool) -> None:
         know(place)
         answer = await place.ask(ask("trusted", ASKS, stream=stream))
         receipt = answer.value(b"x-maitred-receipt").decode()
-        assert receipt.startswith("policy=least-requests; endpoint=m/")
-        assert receipt.endswith("; home=none; cached=0/25; index=none; attempt=1; wait=0.000; requests=1,1")
+        assert receipt.startswith("policy=default; endpoint=m/")
+        assert (
+            "; home=none; cached=0/25; index=approximate; reason=no_events; attempt=1; wait=0.000; "
+            in receipt
+        )
+        assert receipt.endswith("cost=0.006104,0.006104")
         [decision] = (await kept(place)).decisions
         assert b"canary" not in bytes(decision)
         decoded = msgspec.json.decode(decision)

@@ -110,6 +110,7 @@ class GatewayApp:
         self.house = House(core, clock, self.hub.tell)
         self.tokens = Tokens(self.pool, core.table, self.hub.tell, self.findings, clock)
         self.tokens.apply(config.models)
+        self.kv_events = KvListener(config, core.table, self.house.update, self.findings, clock, time.time)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
         self.front = Front(self._service(config), note, frozenset(config.http.cors))
@@ -126,7 +127,6 @@ class GatewayApp:
             config.scrape.period_s,
             config.scrape.timeout_s,
         )
-        self.kv_events = KvListener(config, core.table, self.house.update, self.findings, clock, time.time)
         self._accountant = Accountant(
             self.identities.store,
             core.limiter.charged,
@@ -256,6 +256,8 @@ class GatewayApp:
             identify,
             self.journeys,
             frozenset(config.tenants),
+            self.tokens.sources,
+            self.kv_events.block_tokens,
             config.decisions.sample,
         )
 

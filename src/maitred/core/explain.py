@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from maitred.core.candidates import candidate, candidates
-from maitred.core.chooser import PREFIXED, ROUTING, Choose, least_loaded, round_robin
+from maitred.core.chooser import ROUTING, Choose, least_loaded, round_robin
 from maitred.core.homes import homes, homes_seen
 from maitred.core.profiles import Profile
 from maitred.core.receipt import CANDIDATES_MAX, Candidate, Receipt
@@ -45,12 +45,13 @@ def receipt(
     chosen: Endpoint,
     offered: Sequence[Endpoint],
     endpoints: Sequence[Endpoint],
+    index: tuple[str, str],
     limits: PoolSettings,
     now: float,
 ) -> Receipt:
     """Why this one of those `offered` was chosen; the rest of `endpoints` is kept for others.
 
-    To be called before the ticket has its seat.
+    `index`: how it is known what is cached there, and the reason. Ask before the ticket has its seat.
     """
     measure, rows = _explained(limits.routing, offered, ticket, limits, now)
     if offered is not endpoints:
@@ -69,8 +70,8 @@ def receipt(
         measure=measure,
         endpoint=chosen.name,
         home=ticket.home,
-        index="approximate" if limits.routing in PREFIXED else "none",
-        index_why="",
+        index=index[0],
+        index_why=index[1],
         attempt=ticket.attempts + 1,
         wait_s=now - ticket.arrival,
         prompt_tokens=ticket.prompt_tokens,

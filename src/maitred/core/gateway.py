@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core import explain, saturation
+from maitred.core import explain, kept, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
@@ -163,7 +163,7 @@ class Gateway:
             meant = leg.endpoint
             saturation.give_back(leg, now)
             self._world.touched.add(meant.pool)
-            leg.endpoint, leg.incarnation = real, real.incarnation
+            leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
             saturation.reserve(leg, now)
             self._world.vacated(meant, now)
 
@@ -369,7 +369,8 @@ class Gateway:
                 continue
             receipt = None
             if ticket.request.receipt:  # before it has its seat
-                receipt = explain.receipt(ticket, endpoint, offered, endpoints, pool.limits, now)
+                index = pool.index(ticket, endpoint)
+                receipt = explain.receipt(ticket, endpoint, offered, endpoints, index, pool.limits, now)
             effects.append(self._go(ticket, endpoint, pool, now, receipt))
         if queue.waiting or queue.earliest < NEVER:
             queue.settle_in()
@@ -386,6 +387,8 @@ class Gateway:
         endpoint.seated += 1
         attempts = ticket.attempts = ticket.attempts + 1
         leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
+        if pool.prefixes is not None:
+            pool.predict(leg)
         saturation.reserve(leg, now)
         if pool.prefixes is not None:
             pool.prefixes.seated(ticket, endpoint)
@@ -448,6 +451,8 @@ class Gateway:
     def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
         pool.served(now - leg.seated_at)
         request, limits = leg.ticket.request, pool.limits
+        if leg.thought > 0 and usage is not None and usage.exact and request.sequences == 1:
+            kept.learn(leg, usage)
         if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
             saturation.pace(leg, usage, self._by_pool.get(pool.name, ()), now)
         if not limits.cap:

@@ -19,6 +19,7 @@ from maitred.core.words import (
     Endpoint,
     EndpointState,
     Identity,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -135,6 +136,26 @@ class Pool:
             break
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
+
+    def predict(self, leg: Leg) -> None:
+        """Say how much of its prompt the endpoint of a leg should have, and whether its engine told so."""
+        ticket, name = leg.ticket, leg.endpoint.name
+        leg.thought = ticket.cached.get(name, 0)
+        leg.exact = name in self.blocks.told and bool(ticket.request.blocks)
+
+    def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
+        """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
+        request, blocks = ticket.request, self.blocks
+        if self.prefixes is None:
+            return "none", ""
+        if request.untold is not None:
+            return "approximate", request.untold.label
+        told = blocks.told.get(endpoint.name)
+        if told is None:
+            return "approximate", "no_events"
+        if not request.blocks:
+            return "approximate", "no_blocks"
+        return "precise", "lost" if told.lost else ""
 
     def send_home(self, ticket: Ticket) -> None:
         """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""
