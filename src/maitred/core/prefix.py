@@ -108,8 +108,10 @@ class Prefixes:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
-        capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
-        self.sent(ticket.request, endpoint, capacity, begins=not ticket.home)
+        request = ticket.request
+        if request.prefix or request.blocks:
+            capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
+            self.sent(request, endpoint, capacity, begins=not ticket.home)
 
     def sent(self, request: Request, endpoint: Endpoint, capacity: int, *, begins: bool = False) -> None:
         """The endpoint has this prompt now. Of `capacity` tokens at least half are kept in mind."""
