@@ -1,7 +1,8 @@
 """Which endpoint has which prefix in its cache, as far as can be told from what was sent where.
 
 A prompt is known by chained keys, each of everything up to an end, so that equal keys mean equal beginnings.
-Keys of bytes end at BYTE_ENDS; keys of tokens after each block. An endpoint's keys are forgotten as it
+Keys of bytes end at BYTE_ENDS; keys of tokens, which serve where there are no others (not every request of
+a model has its tokens told), after each block. An endpoint's keys are forgotten as it
 forgets its blocks: the least recently used first, and of one prompt the last first. So who has a key has all
 before it, and the longest common beginning is found by halving.
 """
@@ -55,7 +56,7 @@ class Prefixes:
 
     def match(self, request: Request) -> Mapping[str, int]:
         """Tokens of the request's prompt that endpoints are thought to have, by their names."""
-        keys = request.blocks or request.prefix
+        keys = request.prefix or request.blocks
         masks = self._masks
         if not keys or keys[0] not in masks:
             return NOTHING_CACHED
@@ -92,7 +93,7 @@ class Prefixes:
 
     def sent(self, request: Request, endpoint: Endpoint, capacity: int, *, begins: bool = False) -> None:
         """The endpoint has this prompt now; of `capacity` tokens it forgets what was used least recently."""
-        keys = request.blocks or request.prefix
+        keys = request.prefix or request.blocks
         if not keys:
             return
         held = self._held.get(endpoint.name)
@@ -148,7 +149,7 @@ class Prefixes:
     @staticmethod
     def _tokens(request: Request, keys: int) -> int:
         """Tokens of the prompt up to the end of so many keys."""
-        if request.blocks:
+        if not request.prefix:
             return keys * request.block_tokens
         if not keys:
             return 0
