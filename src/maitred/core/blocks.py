@@ -81,7 +81,7 @@ class Blocks:
         return cached
 
     def index(self, request: Request, name: str) -> tuple[str, str]:
-        """How it is known what an endpoint has of this prompt, and what is wrong with that, "" for nothing."""
+        """How it is known what an endpoint has of a prompt, and what is wrong with that, "" for nothing."""
         told = self.told.get(name)
         if request.untold is not None:
             return APPROXIMATE, request.untold.label

@@ -1,10 +1,10 @@
 """Which endpoint has which prefix in its cache, as far as can be told from what was sent where.
 
 A prompt is known by chained keys, each of everything up to an end, so that equal keys mean equal beginnings.
-Keys of bytes end at BYTE_ENDS; keys of tokens, which serve where there are no others (not every request of
-a model has its tokens told), after each block. An endpoint's keys are forgotten as it
-forgets its blocks: the least recently used first, and of one prompt the last first. So who has a key has all
-before it, and the longest common beginning is found by halving.
+Keys of bytes end at BYTE_ENDS, those of tokens after each block; the latter serve where there are no others,
+for not every request has its tokens told. An endpoint's keys are forgotten as it forgets its blocks: the
+least recently used first, and of one prompt the last first. So who has a key has all before it, and the
+longest common beginning is found by halving.
 """
 
 from __future__ import annotations
