@@ -25,7 +25,6 @@ def test_what_has_changed_is_told_once() -> None:
     heard = Heard()
     heard.stored([1, 2, 3], None, job())
     heard.stored([2], 1, job())  # a copy of its own
-    assert heard.news
     assert heard.take("p/a") == KvEvents("p/a", (1, 2, 3))
     assert not heard.news
     heard.removed([3])
