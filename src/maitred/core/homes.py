@@ -62,13 +62,12 @@ def homes(
         if adapter and adapter not in endpoint.facts.adapters:
             continue
         tokens: float = prompt + STREAM_TOKENS * endpoint.running
+        had = cached.get(endpoint.name, 0) if cached else 0
         if endpoint.unread:
             tokens += unread(endpoint, now)
-        if cached:
-            tokens -= (1 + MISS) * cached.get(endpoint.name, 0)
         if begun:
             tokens += begun * endpoint.begun
-        cost = tokens * endpoint.slowness / endpoint.speed
+        cost = ((tokens - had) * endpoint.slowness - MISS * had) / endpoint.speed
         if endpoint.share < 1:
             cost += prompt / endpoint.speed * (1 / endpoint.share - 1)
         if costs is not None:
@@ -105,7 +104,7 @@ def homes_seen(
             "streams_s": STREAM_TOKENS * endpoint.running * token_s,
             "begun_s": begun * endpoint.begun * token_s,
             "slow_start_s": prompt / endpoint.speed * (1 / endpoint.share - 1),
-            "no_miss_s": -MISS * cached * token_s,
+            "no_miss_s": -MISS * cached / endpoint.speed,
         }
         return costs[endpoint.name], {name: part for name, part in parts.items() if part}
 

@@ -14,6 +14,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from maitred.core.blocks import APPROXIMATE, PRECISE
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Load
@@ -28,7 +29,7 @@ API_LABELS = (*(api.label for api in Api), "")
 TOKENIZED_LABELS = (*(reason.label for reason in NoTokens), "found")
 STATES = [state for state in EndpointState if state is not EndpointState.GONE]
 
-INDEXES = ("approximate", "precise")
+INDEXES = (APPROXIMATE, PRECISE)
 
 CLASSES = ("completed", "invalid", "refused", "failed", "gone")
 """How a request can end, as far as a tenant is concerned."""
