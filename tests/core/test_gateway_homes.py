@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import count
 from typing import Any
 
 import pytest
@@ -56,7 +55,7 @@ def begins(hall: Hall, leg: Leg) -> None:
 def fills(hall: Hall, name: str) -> list[Leg]:
     """All places there are taken, by prompts that are read already; those that came elsewhere leave again."""
     kept: list[Leg] = []
-    for root in count(1000 + len(hall.tickets)):
+    for root in range(1000, 1050):
         if hall.running()[name] == 2:
             return kept
         leg = sits(hall, root)
