@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maitred.core.prefix import BYTE_ENDS, MEMORY, REUSE_GUESS, TOKENS_GUESS, Prefixes
+from maitred.core.prefix import BYTE_ENDS, FADES, REUSE_GUESS, TOKENS_GUESS, Prefixes
 from maitred.core.words import Api, Endpoint, Facts, Identity, Request, Ticket
 
 NAMES = "abcd"
@@ -41,30 +41,42 @@ def endpoint(name: str, **more: object) -> Endpoint:
 
 
 class Plain:
-    """The same by its definition: of each endpoint a list of keys with their tokens, the oldest first."""
+    """The same by its definition: of each endpoint three generations in lists, the youngest first."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, list[tuple[int, int]]] = {name: [] for name in NAMES}
+        self.kept: dict[str, list[list[int]]] = {name: [[], [], []] for name in NAMES}
+        self.tokens_of: dict[str, dict[int, int]] = {name: {} for name in NAMES}
         self.begun: dict[str, set[int]] = {name: set() for name in NAMES}
 
     def sent(self, request: Request, name: str, capacity: int, *, begins: bool) -> None:
-        keys, had = request.blocks or request.prefix, dict(self.kept[name])
-        ends = [self.tokens(request, end) for end in range(len(keys) + 1)]
-        now = [(key, had.get(key, ends[place + 1] - ends[place])) for place, key in enumerate(keys)]
-        kept = [one for one in self.kept[name] if one[0] not in keys] + now[::-1]
-        if begins and (new := [key for key in keys if key not in had]):
+        keys, generations = request.blocks or request.prefix, self.kept[name]
+        if not keys:
+            return
+        young, known = generations[0], {key for kept in generations for key in kept}
+        for place, key in enumerate(keys, 1):
+            if key not in young:
+                for kept in generations[1:]:
+                    if key in kept:
+                        kept.remove(key)
+                young.append(key)
+                self.tokens_of[name][key] = self.tokens(request, place) - self.tokens(request, place - 1)
+        if begins and (new := [key for key in keys if key not in known]):
             self.begun[name].add(new[0])
-        while sum(tokens for _, tokens in kept) > capacity:
-            self.begun[name].discard(kept.pop(0)[0])
-        self.kept[name] = kept
+        if 2 * sum(self.tokens_of[name][key] for key in young) > capacity:
+            generations = self.kept[name] = [[], *generations[:2]]
+        del generations[2][max(0, len(generations[2]) - FADES - 2 * len(keys)) :]
+        self.begun[name] &= self.keys(name)
+
+    def keys(self, name: str) -> set[int]:
+        return {key for kept in self.kept[name] for key in kept}
 
     def forget(self, name: str) -> None:
-        self.kept[name], self.begun[name] = [], set()
+        self.kept[name], self.begun[name] = [[], [], []], set()
 
     def match(self, request: Request) -> dict[str, int]:
         keys, cached = request.blocks or request.prefix, {}
-        for name, kept in self.kept.items():
-            have = {key for key, _ in kept}
+        for name in NAMES:
+            have = self.keys(name)
             length = next((place for place, key in enumerate(keys) if key not in have), len(keys))
             if length:
                 cached[name] = self.tokens(request, length)
@@ -117,7 +129,7 @@ def test_it_knows_what_a_plain_model_does(
         cached = prefixes.match(request)
         assert cached == plain.match(request)
         assert list(cached.values()) == sorted(cached.values(), reverse=True)
-    assert len(prefixes) == len({key for kept in plain.kept.values() for key, _ in kept})
+    assert len(prefixes) == len({key for name in NAMES for key in plain.keys(name)})
 
 
 def test_the_longest_comes_first_whoever_was_sent_it() -> None:
@@ -137,24 +149,37 @@ def test_a_prompt_nobody_has_the_beginning_of_is_nowhere() -> None:
 
 def test_of_one_prompt_the_last_is_forgotten_first() -> None:
     prefixes, place = Prefixes(), endpoint("a")
-    prefixes.sent(blocks([1] * 6), place, 6 * BLOCK)
-    prefixes.sent(blocks([0] * 2), place, 6 * BLOCK)
-    assert prefixes.match(blocks([1] * 6)) == {"a": 4 * BLOCK}
+    prefixes.sent(blocks([1] * 20), place, 10**6)
+    for piece in (0, 2):  # each makes all before it older
+        prefixes.sent(blocks([piece]), place, 0)
+    left = 20 + 1 - FADES - 2  # the one that came after it was the first to go
+    assert prefixes.match(blocks([1] * 20)) == {"a": left * BLOCK}
+    prefixes.sent(blocks([2]), place, 10**6)
+    assert prefixes.match(blocks([1] * 20)) == {"a": BLOCK}
 
 
-def test_what_was_asked_for_again_is_forgotten_last() -> None:
+def test_what_was_asked_for_again_is_kept() -> None:
     prefixes, place = Prefixes(), endpoint("a")
-    for path in ([0] * 3, [1] * 3, [0] * 3, [2] * 3):
-        prefixes.sent(blocks(path), place, 6 * BLOCK)
-    assert prefixes.match(blocks([0] * 3)) == {"a": 3 * BLOCK}
-    assert prefixes.match(blocks([1] * 3)) == {}
+    for number in range(40):
+        prefixes.sent(blocks([1] * 3), place, 100 * BLOCK)
+        prefixes.sent(blocks([10 + number] * 20), place, 100 * BLOCK)
+        assert prefixes.match(blocks([1] * 3)) == {"a": 3 * BLOCK}
+    assert prefixes.match(blocks([10] * 3)) == {}
 
 
-def test_a_prompt_that_is_too_long_is_known_as_far_as_there_is_room() -> None:
-    prefixes, place = Prefixes(), endpoint("a")
-    prefixes.sent(blocks([1] * 9), place, 4 * BLOCK, begins=True)
-    assert prefixes.match(blocks([1] * 9)) == {"a": 4 * BLOCK}
-    assert place.begun == 1
+@given(st.lists(st.tuples(PATHS, st.integers(0, 30)), min_size=1, max_size=40))
+def test_the_latest_half_of_what_an_endpoint_may_have_is_never_forgotten(
+    sent: list[tuple[Path, int]],
+) -> None:
+    prefixes, place, capacity = Prefixes(), endpoint("a"), 40 * BLOCK
+    for path, piece in sent:
+        prefixes.sent(blocks([piece, *path]), place, capacity)
+    tokens = 0
+    for path, piece in reversed(sent):
+        tokens += BLOCK * (1 + len(path))
+        if 2 * tokens > capacity:
+            break
+        assert prefixes.match(blocks([piece, *path])) == {"a": BLOCK * (1 + len(path))}
 
 
 def test_two_hundred_and_fifty_six_endpoints_are_told_apart_and_places_are_used_again() -> None:
@@ -197,10 +222,10 @@ def test_to_forget_one_leaves_the_others() -> None:
 
 def test_keys_of_bytes_stand_for_the_tokens_of_their_part_of_the_body() -> None:
     prefixes = Prefixes()
-    prefixes.sent(text([1] * 16, 1024), endpoint("a"), 10**6)
-    assert prefixes.match(text([1] * 16, 1024)) == {"a": 1024}
-    assert prefixes.match(text([1] * 8 + [0] * 8, 1024)) == {"a": 512}
-    longer = Request("r", Api.CHAT, "m", "p", body_bytes=8192, prompt_tokens=800, prefix=keys_of([1] * 20))
+    prefixes.sent(text([1] * 8, 1024), endpoint("a"), 10**6)
+    assert prefixes.match(text([1] * 8, 1024)) == {"a": 1024}
+    assert prefixes.match(text([1] * 4 + [0] * 4, 1024)) == {"a": 512}
+    longer = Request("r", Api.CHAT, "m", "p", body_bytes=8192, prompt_tokens=800, prefix=keys_of([1] * 12))
     assert prefixes.match(longer) == {"a": 400}
 
 
@@ -221,13 +246,18 @@ def ticket(path: Path, *, home: str = "", fresh: int = 0) -> Ticket:
     return made
 
 
-def test_an_endpoint_is_kept_in_mind_for_some_times_its_cache() -> None:
-    for facts, tokens in ((Facts(kv_tokens=2 * BLOCK), 2 * BLOCK), (Facts(), TOKENS_GUESS)):
-        prefixes, place = Prefixes(), endpoint("a", facts=facts)
-        prompts = MEMORY * tokens // (8 * BLOCK) + 5
-        for number in range(prompts):
-            prefixes.seated(ticket([number] + [0] * 7), place)
-        assert len(prefixes) == MEMORY * tokens // BLOCK
+@pytest.mark.parametrize("memory", [1, 4])
+@pytest.mark.parametrize(("facts", "cache"), [(Facts(kv_tokens=1024), 1024), (Facts(), TOKENS_GUESS)])
+def test_an_endpoint_is_kept_in_mind_for_so_many_times_its_cache(
+    memory: int, facts: Facts, cache: int
+) -> None:
+    prefixes, place = Prefixes(), endpoint("a", facts=facts)
+    prefixes.memory = memory
+    prompt, most = 2 * BLOCK, 0
+    for number in range(2 * memory * cache // prompt):
+        prefixes.seated(ticket([number, 0]), place)
+        most = max(most, len(prefixes) * BLOCK)
+    assert memory * cache <= most <= memory * cache + 2 * prompt
 
 
 def test_a_seat_away_from_home_is_a_beginning_and_one_at_home_is_not() -> None:
@@ -255,19 +285,17 @@ def test_what_part_of_prompts_is_found_in_caches_is_a_moving_mean() -> None:
 def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
     """Prompts of 2,000 tokens nobody has asked before: what is kept stands still when it is full."""
     prefixes, places = Prefixes(), [endpoint(name, facts=Facts(kv_tokens=10_000)) for name in NAMES]
-    most = []
+    prefixes.memory = 4
+    full = len(places) * prefixes.memory * 10_000 * 12 // 2000  # each has 12 keys
     for number in range(4000):
         request = Request(
             "r", Api.CHAT, "m", "p", body_bytes=8192, prompt_tokens=2000,
-            prefix=tuple(range(number << 8, (number << 8) + 20)),
+            prefix=tuple(range((number << 8) + 1, (number << 8) + 13)),
         )  # fmt: skip
         made = Ticket(request, Identity(), 0.0, 30.0, prompt_tokens=2000, fresh=2000)
         place = places[number % len(places)]
         prefixes.seated(made, place)
-        most.append(len(prefixes))
         held = prefixes._held[place.name]
-        assert place.begun == sum(key in held.keys for key in held.beginnings)
-    full = len(places) * MEMORY * 10_000
-    assert max(most) <= full // (1024 * 2000 // 8192) * 20 // 4
-    assert min(most[1000:]) > 0.9 * max(most)
-    assert all(held.tokens <= MEMORY * 10_000 for held in prefixes._held.values())
+        kept = [*held.young, *held.old, *held.fades]
+        assert place.begun == sum(key in held.beginnings for key in kept) == len(held.beginnings)
+        assert number < 1000 or full / 2 <= len(prefixes) <= full + 2 * 12 * len(places)
