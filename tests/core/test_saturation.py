@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ from maitred.core.words import (
 
 NOW = 1000.0
 AUTO = PoolSettings(cap=0)
+NUMBERS = count(1)
 
 
 def endpoint(name: str = "p/a", **more: object) -> Endpoint:
@@ -53,6 +55,7 @@ def endpoint(name: str = "p/a", **more: object) -> Endpoint:
 def ticket(prompt_tokens: int = 0, need: int = 0, rank: int = 0, *, stream: bool = True) -> Ticket:
     made = Ticket(Request("r", Api.CHAT, "m", "p", stream), Identity(), NOW, NOW + 30)
     made.prompt_tokens, made.need, made.rank = prompt_tokens, need or prompt_tokens, rank
+    made.fresh = prompt_tokens
     return made
 
 
@@ -62,7 +65,7 @@ def full(place: Endpoint, one: Ticket, limits: PoolSettings = AUTO, now: float =
 
 def leg(place: Endpoint, one: Ticket, now: float = NOW) -> Leg:
     """One that holds what its ticket needs, and was sent."""
-    made = Leg(1, one, place, 0, 1, now)
+    made = Leg(next(NUMBERS), one, place, 0, 1, now)
     saturation.reserve(made, now)
     made.sent_at = now
     return made
@@ -174,7 +177,7 @@ def test_an_answer_longer_than_thought_takes_more() -> None:
     saturation.grow(held, 64)
     saturation.grow(held, 80)
     assert place.reserved == 180
-    saturation.give_back(held)
+    saturation.give_back(held, NOW)
     assert (place.reserved, place.unread, place.running, held.reserved) == (0, 0, 0, 0)
 
 
@@ -230,7 +233,7 @@ def test_only_a_first_token_shows_that_a_prompt_was_read() -> None:
     plain = leg(place, ticket(prompt_tokens=2000, stream=False))
     assert not full(place, ticket(), GOAL)  # nothing would tell when this one was read
     assert saturation.backlog_s(place) == 0.0
-    saturation.give_back(plain)
+    saturation.give_back(plain, NOW)
     stream = leg(place, ticket(prompt_tokens=2000), NOW + 10)
     assert full(place, ticket(), GOAL, NOW + 20)  # it should have been read, and was not
     assert opens_at([place], GOAL, NOW + 10) == math.inf
@@ -323,7 +326,7 @@ def test_plain_answers_raise_an_automatic_cap_too() -> None:
     place = endpoint(cap=4)
     held = [leg(place, ticket(stream=False)) for _ in range(4)]
     for each in held:  # all are gone by the time the cap is looked at: it did bind
-        saturation.give_back(each)
+        saturation.give_back(each, NOW)
     saturation.served(place, AUTO, NOW)
     assert (place.cap, place.busiest) == (5, 0)
 
@@ -417,7 +420,7 @@ def begins(place: Endpoint, ttft_s: float, *peers: Endpoint, tokens: int = 1000,
     held.answered_at = NOW + ttft_s
     saturation.first_token(held, held.answered_at)
     saturation.pace(held, Usage(tokens, cached, 1), (place, *peers), held.answered_at)
-    saturation.give_back(held)
+    saturation.give_back(held, NOW)
 
 
 def test_an_endpoint_that_reads_far_slower_than_its_fastest_peer_is_an_outlier_until_it_recovers() -> None:
@@ -454,7 +457,7 @@ def test_who_reads_for_others_first_or_has_no_cache_to_help_him_is_not_slow_for_
         begins(warm, 0.1, busy, tokens=10_000, cached=9_000)
         begins(busy, 1.0, warm)  # its first token took ten times as long
     assert (busy.slowness, warm.slowness) == (1.0, 1.0)
-    saturation.give_back(ahead)
+    saturation.give_back(ahead, NOW)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Forms, Listed, Mapped, Setting
 from maitred.config.simulate import Simulate
 from maitred.core.fairness import FAIRNESS, ORDER
+from maitred.core.recipe import Recipe
 from maitred.core.saturation import SATURATION
 from maitred.core.words import HealthSettings, PoolSettings, Settings
 
@@ -203,7 +204,7 @@ class Model(Struct, frozen=True):
             ROUTING_FORMS,
             "How the endpoint of a request is chosen: by the policy of this name, or one made as said here.",
         ),
-    ] = "least-requests"
+    ] = "default"
     cap: Annotated[
         int,
         Setting(
@@ -256,6 +257,11 @@ class Model(Struct, frozen=True):
             requests_max = QUEUE_PER_PLACE * self.cap or _POOL.queue_requests_max
             queue = structs.replace(self.queue, requests_max=requests_max)
             structs.force_setattr(self, "queue", queue)
+
+    @property
+    def policy(self) -> str | Recipe:
+        """How the endpoint of a request is chosen, as the core takes it."""
+        return self.routing.core() if isinstance(self.routing, Composition) else self.routing
 
 
 class Http(Struct, frozen=True):
@@ -492,7 +498,7 @@ class Config(Struct, frozen=True):
                 queue_requests_max=model.queue.requests_max,
                 queue_bytes_max=model.queue.bytes_max,
                 queue_wait_s=model.queue.wait_s,
-                routing=model.routing.core() if isinstance(model.routing, Composition) else model.routing,
+                routing=model.policy,
                 saturation=model.saturation,
                 fairness=model.fairness,
                 order=model.order,

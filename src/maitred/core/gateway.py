@@ -38,6 +38,7 @@ from maitred.core.words import (
     Go,
     Held,
     Identity,
+    KvEvents,
     Leg,
     LegPhase,
     Observed,
@@ -113,7 +114,7 @@ class Gateway:
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
         if pool.prefixes is not None:
-            pool.look_up(ticket)
+            pool.look_up(ticket, now)
             pool.send_home(ticket)
         if queue.waiting or queue.full(request.body_bytes, limits):
             try:
@@ -212,7 +213,7 @@ class Gateway:
             ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
             pool = self._pool(ticket.request.pool)
             if pool.prefixes is not None:
-                pool.look_up(ticket)
+                pool.look_up(ticket, now)
                 pool.send_home(ticket)
             pool.queue.push(ticket, pool.limits)
             self._world.touched.add(pool.name)
@@ -238,14 +239,22 @@ class Gateway:
     def update(self, change: Change, now: float) -> None:
         """Let the world and the operator in: addresses, what engines say, settings."""
         world, health = self._world, self.settings.health
+        if isinstance(change, KvEvents):  # the most frequent by far, and they make no room
+            if (endpoint := self.table.by_name.get(change.endpoint)) is not None:
+                self._pool(endpoint.pool).blocks.hear(endpoint, change)
+            return
         world.stirred = True
         world.grow(now, health)
         match change:
             case Endpoints(pools=pools):
                 world.list(pools, now)
                 self._forget_pools(pools)
-            case Probed():
+                for pool in self._pools.values():
+                    pool.blocks.keep(self.table.by_name)
+            case Probed(endpoint=name):
                 world.learn(change, now, health)
+                if (endpoint := self.table.by_name.get(name)) is not None:
+                    self._pool(endpoint.pool).blocks.renew(endpoint)
             case Observed(endpoint=name, load=load):
                 world.observe(name, load, self.settings, now)
             case Held(endpoint=name, held=held):
@@ -344,6 +353,7 @@ class Gateway:
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         queue, endpoints = pool.queue, self._by_pool.get(pool.name, ())
+        pool.again_at = NEVER
         while queue.waiting:
             if queue.waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
@@ -360,7 +370,7 @@ class Gateway:
         if queue.waiting or queue.earliest < NEVER:
             queue.settle_in()
         if queue.waiting:
-            queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
+            queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
@@ -375,6 +385,8 @@ class Gateway:
         saturation.reserve(leg, now)
         if pool.prefixes is not None:
             pool.prefixes.seated(ticket, endpoint)
+            if pool.blocks.told:
+                pool.blocks.sent(leg, now)
         ticket.phase = DISPATCHED
         legs = ticket.legs = [leg]
         return Go(ticket, legs)

@@ -9,7 +9,7 @@ is not cached, at the speed at which the endpoint reads. To that is added what a
 - *A new beginning* goes where the fewest live (BEGUN_TOKENS), if most prompts are found in caches. There each
   beginning brings many others after it, and who has more of them than its peers is the one that all wait for.
 
-A home that is full is waited for as long as a miss would cost; there is never a silent spill.
+A home that is full is waited for as long as it would take to read anew what it has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READY = EndpointState.READY
 NEVER = float("inf")
 MISS = 8.0
 """What a token costs that was cached elsewhere, beside reading it, in times of that."""
-STREAM_TOKENS = 40
+STREAM_TOKENS = 400
 """A running stream counts as so many tokens to be read."""
 BEGUN_TOKENS = 4000
 """So does each beginning that an endpoint has more than another, where all prompts are found in caches."""
@@ -31,6 +31,11 @@ SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
 NEW = 0.1
 """A prompt of which nobody has more than this part is a new beginning."""
+
+
+def worth_until(ticket: Ticket, home: Endpoint) -> float:
+    """The instant until which a full home is worth the wait."""
+    return ticket.arrival + ticket.cached.get(home.name, 0) / home.speed
 
 
 def homes(endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, now: float) -> Endpoint | None:
@@ -59,8 +64,8 @@ def homes(endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, n
         if endpoint.share < 1:
             cost += prompt / endpoint.speed * (1 / endpoint.share - 1)
         if full(endpoint, ticket, limits, now):
-            if endpoint.name == home:
-                waiting = cost + now - ticket.arrival
+            if endpoint.name == home and now < worth_until(ticket, endpoint):
+                waiting = cost
         elif cost < least or (cost == least and best is not None and endpoint.turn < best.turn):
             best, least = endpoint, cost
     return best if least <= waiting else None
