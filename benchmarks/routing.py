@@ -23,9 +23,9 @@ from msgspec import Struct
 
 from maitred.sim.ladder import FROM_RATE, ORACLE
 from maitred.sim.plots import by_rate
-from routing_loads import ROOT, Ladder, Replay, Result, loads
+from routing_loads import PRECISE, ROOT, Ladder, Replay, Result, loads
 
-POLICIES = ("default", "llm-d", "llm-d-blend", "smg-cache-aware", "prefix-hash", "least-requests")
+POLICIES = ("default", PRECISE, "llm-d", "llm-d-blend", "smg-cache-aware", "prefix-hash", "least-requests")
 QUICK = ("default", "llm-d")
 PAGE = ROOT / "docs" / "routing.md"
 IMAGES = ROOT / "docs" / "images"

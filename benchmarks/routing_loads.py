@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from maitred.config.cache import Cache, Events
 from maitred.config.load import load
 from maitred.config.simulate import Engine, Fault
 from maitred.config.tree import Config, Slo
@@ -28,6 +29,8 @@ from maitred.sim.workload import File, Spec, load_workload
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "published-fleet"
+PRECISE = "default, precise"
+"""The default policy where engines tell what is in their caches."""
 FAST, SLOW = "h100-qwen3-32b", "a100-qwen3-32b"
 BLOCK_TOKENS = 64
 CONTEXT_TOKENS = 131_072
@@ -59,10 +62,9 @@ class Ladder(Struct, frozen=True):
     def run(self, policy: str, level: float, seed: int) -> Result:
         """One run, of a policy or the oracle."""
         del level
-        spec, config = _ladder(self.order), house()
-        if policy == ORACLE:
-            return _result(simulate(policy, config, spec, seed, ORACLE), spec)
-        return _result(simulate(policy, routed(config, policy), spec, seed), spec)
+        spec, config = _ladder(self.order), house(policy)
+        yardstick = ORACLE if policy == ORACLE else ""
+        return _result(simulate(policy, config, spec, seed, yardstick), spec)
 
 
 class Replay(Struct, frozen=True):
@@ -84,8 +86,8 @@ class Replay(Struct, frozen=True):
 
     def run(self, policy: str, level: float, seed: int) -> Result:
         """One run at this speed."""
-        spec, config = _replay(self.file, self.rows, level), house(self.slow, lost=self.lost)
-        config = routed(_long(config, self.engines), policy)
+        spec = _replay(self.file, self.rows, level)
+        config = _long(house(policy, self.slow, lost=self.lost), self.engines)
         return _result(simulate(policy, config, spec, seed), spec)
 
     def rate(self, level: float) -> float:
@@ -110,18 +112,21 @@ def loads(traces: Path, folder: Path) -> Iterator[Ladder | Replay]:
     yield Replay("lost", "A fleet that loses a node", talk, folder, (1.4, 1.6, 1.85), rows=4000, lost=True)
 
 
-def house(slow: int = 0, *, lost: bool = False) -> Config:
-    """The published fleet behind a gateway with flow control as it comes, and much patience."""
+def house(policy: str, slow: int = 0, *, lost: bool = False) -> Config:
+    """The published fleet behind a gateway with this policy, flow control as it comes, and much patience."""
     config = load(EXAMPLE / "fleet.yaml", {})
     (model,) = config.models
     queue = structs.replace(model.queue, wait_s=WAIT_S, requests_max=1_000_000, bytes_max=1 << 40)
     model = structs.replace(model, saturation="auto", cap=None, queue=queue, slo=Slo())
+    if policy == PRECISE:
+        model = structs.replace(model, tokens="engine", cache=Cache(events=Events()))
     urls = model.endpoints
     assert isinstance(urls, tuple)
     others = tuple(Engine(url, SLOW) for url in urls[len(urls) - slow :])
     faults = (Fault(LOST_AT_S, urls[0], "crash"),) if lost else ()
     there = structs.replace(config.simulate, engines=others, faults=faults)
-    return structs.replace(config, models=(model,), simulate=there)
+    config = structs.replace(config, models=(model,), simulate=there)
+    return routed(config, "default") if policy in {PRECISE, ORACLE} else routed(config, policy)
 
 
 def _long(config: Config, folder: Path) -> Config:
