@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Routing policies beside each other, on fleets and loads that others have published: docs/routing.md.
 
-    .venv/bin/python benchmarks/routing.py [--quick] [--only LOAD ...] [--traces DIR]
+    .venv/bin/python benchmarks/routing.py [--quick] [--only LOAD ...] [--seeds N] [--traces DIR]
 
 Writes each load's table between its marks in docs/routing.md, and docs/images/routing-*.svg. `--quick` takes
 one seed, one level and three policies, and only prints. A ladder in which a request was refused, put out or
@@ -202,14 +202,16 @@ def replay_plots(load: Replay, results: Results) -> dict[str, str]:
 # -- all of it ------------------------------------------------------------------------------------
 
 
-def jobs_of(load: Ladder | Replay, *, quick: bool) -> list[Job]:
+def jobs_of(load: Ladder | Replay, seeds: int, *, quick: bool) -> list[Job]:
     """All runs of a load, seeds last."""
     names = QUICK if quick else POLICIES
     if isinstance(load, Ladder):
         names = (*names, ORACLE)
     levels = load.levels[1:2] or load.levels if quick else load.levels
-    seeds = range(1, 2 if quick else load.seeds + 1)
-    return [Job(load, policy, level, seed) for level, policy, seed in itertools.product(levels, names, seeds)]
+    numbers = range(1, 2 if quick else (seeds or load.seeds) + 1)
+    return [
+        Job(load, policy, level, seed) for level, policy, seed in itertools.product(levels, names, numbers)
+    ]
 
 
 def write(load: Ladder | Replay, lines: Sequence[str], plots: Mapping[str, str]) -> None:
@@ -231,6 +233,7 @@ def main() -> None:
         "--quick", action="store_true", help="one seed, one level, three policies; only prints"
     )
     parser.add_argument("--only", nargs="+", metavar="LOAD", help="only these loads")
+    parser.add_argument("--seeds", type=int, default=0, help="so many, instead of 8 or 5")
     parser.add_argument("--traces", type=Path, default=ROOT / "benchmarks" / "traces", help="where they are")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as made, multiprocessing.Pool(min(2, os.cpu_count() or 1)) as workers:
@@ -238,14 +241,16 @@ def main() -> None:
             if asked.only and load.name not in asked.only:
                 continue
             results: dict[Key, list[Result]] = {}
-            for job, result in workers.imap(play, jobs_of(load, quick=asked.quick)):
+            for job, result in workers.imap(play, jobs_of(load, asked.seeds, quick=asked.quick)):
                 results.setdefault((job.policy, job.level), []).append(result)
             if isinstance(load, Ladder):
                 check(load, results)
                 lines, plots = ladder_table(results), ladder_plots(load, results)
             else:
                 lines, plots = replay_table(load, results), replay_plots(load, results)
-            print(f"\n{load.title}\n", *lines, sep="\n", flush=True)
+            seeds = len(next(iter(results.values())))
+            lines = [f"{load.title}; {seeds} seed{'s' if seeds > 1 else ''}.", "", *lines]
+            print("", *lines, sep="\n", flush=True)
             if not asked.quick:
                 write(load, lines, plots)
 
