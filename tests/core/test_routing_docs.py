@@ -1,4 +1,4 @@
-"""docs/routing.md says the figures that the default policy goes by, and how much each policy keeps in mind."""
+"""docs/routing.md says the weights of the default policy, and how much each policy keeps in mind."""
 
 from __future__ import annotations
 
