@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core import saturation
+from maitred.core import saturation, speed
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
@@ -430,7 +430,7 @@ class Gateway:
         pool.served(now - leg.seated_at)
         request, limits = leg.ticket.request, pool.limits
         if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
-            saturation.pace(leg, usage, self._by_pool.get(pool.name, ()), now)
+            speed.learn(leg, usage, self._by_pool.get(pool.name, ()), now)
         if not limits.cap:
             saturation.served(leg.endpoint, limits, now)
 
