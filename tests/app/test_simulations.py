@@ -136,7 +136,7 @@ def test_what_does_not_go_together_is_said_before_it_runs(task: Task) -> None:
     assert len(warnings) == 1
     assert "m is asked for up to 200090 tokens" in warnings[0]
     with pytest.raises(
-        SimulationError, match="no routing policy 'bogus'; there are least-requests, round-robin"
+        SimulationError, match="no routing policy 'bogus'; there are default, least-requests, round-robin"
     ):
         look([msgspec.structs.replace(task, routing="bogus")])
     task.config.write_text(FLEET.replace("models:", "models:\n  - {name: k, endpoints: [http://a:1]}"))

@@ -13,6 +13,7 @@ from maitred.core.words import (
     BandSettings,
     Endpoint,
     EndpointState,
+    Facts,
     Identity,
     PoolSettings,
     Request,
@@ -178,3 +179,22 @@ def test_another_order_or_fairness_reaches_who_waits() -> None:
     some.queue.serve(second, NOW)
     some.queue.serve(first, NOW)
     assert some.queue.waiting == 0
+
+
+def test_a_policy_remembers_so_many_times_what_an_endpoint_holds() -> None:
+    of = pool(routing="default")
+    endpoint = Endpoint("p/a:1", "p", "", EndpointState.READY, facts=Facts(kv_tokens=1000))
+    prompts = [
+        ticket(of, prompt_tokens=800, prompt_exact=True, blocks=(number,), block_tokens=800)
+        for number in (1, 2, 3)
+    ]
+
+    def known() -> list[bool]:
+        assert of.prefixes is not None
+        for each in prompts:
+            of.prefixes.seated(each, endpoint)
+        return [bool(of.prefixes.match(each.request)) for each in prompts]
+
+    assert known() == [True, True, True]
+    of.apply(PoolSettings(routing="llm-d"), (BAND,))
+    assert known() == [False, False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ from maitred.core.words import (
 
 NOW = 1000.0
 AUTO = PoolSettings(cap=0)
+NUMBERS = count(1)
 
 
 def endpoint(name: str = "p/a", **more: object) -> Endpoint:
@@ -48,6 +50,7 @@ def endpoint(name: str = "p/a", **more: object) -> Endpoint:
 def ticket(prompt_tokens: int = 0, need: int = 0, rank: int = 0, *, stream: bool = True) -> Ticket:
     made = Ticket(Request("r", Api.CHAT, "m", "p", stream), Identity(), NOW, NOW + 30)
     made.prompt_tokens, made.need, made.rank = prompt_tokens, need or prompt_tokens, rank
+    made.fresh = prompt_tokens
     return made
 
 
@@ -57,7 +60,7 @@ def full(place: Endpoint, one: Ticket, limits: PoolSettings = AUTO, now: float =
 
 def leg(place: Endpoint, one: Ticket, now: float = NOW) -> Leg:
     """One that holds what its ticket needs, and was sent."""
-    made = Leg(1, one, place, 0, 1, now)
+    made = Leg(next(NUMBERS), one, place, 0, 1, now)
     saturation.reserve(made, now)
     made.sent_at = now
     return made
@@ -169,7 +172,7 @@ def test_an_answer_longer_than_thought_takes_more() -> None:
     saturation.grow(held, 64)
     saturation.grow(held, 80)
     assert place.reserved == 180
-    saturation.give_back(held)
+    saturation.give_back(held, NOW)
     assert (place.reserved, place.unread, place.running, held.reserved) == (0, 0, 0, 0)
 
 
@@ -225,7 +228,7 @@ def test_only_a_first_token_shows_that_a_prompt_was_read() -> None:
     plain = leg(place, ticket(prompt_tokens=2000, stream=False))
     assert not full(place, ticket(), GOAL)  # nothing would tell when this one was read
     assert saturation.backlog_s(place) == 0.0
-    saturation.give_back(plain)
+    saturation.give_back(plain, NOW)
     stream = leg(place, ticket(prompt_tokens=2000), NOW + 10)
     assert full(place, ticket(), GOAL, NOW + 20)  # it should have been read, and was not
     assert opens_at([place], GOAL, NOW + 10) == math.inf
@@ -279,7 +282,7 @@ def test_plain_answers_raise_an_automatic_cap_too() -> None:
     place = endpoint(cap=4)
     held = [leg(place, ticket(stream=False)) for _ in range(4)]
     for each in held:  # all are gone by the time the cap is looked at: it did bind
-        saturation.give_back(each)
+        saturation.give_back(each, NOW)
     saturation.served(place, AUTO, NOW)
     assert (place.cap, place.busiest) == (5, 0)
 
@@ -324,17 +327,10 @@ def test_what_waits_inside_an_engine_of_which_we_have_little_is_none_of_ours(bus
 
 
 def test_what_was_learned_of_an_engine_is_forgotten_with_it() -> None:
-    learned: dict[str, Any] = {
-
-        "tpot_s": 0.5,
-        "paced": 20,
-        "read_s": 0.1,
-        "reads": 20,
-        "slowness": 9.0,
-    }
-    place = endpoint(**learned, cap=7, cap_at=NOW, rests_until=NOW + 9)
+    learned: dict[str, Any] = {"speed": RATE, "cap": 7, "cap_at": NOW, "rests_until": NOW + 9}
+    place = endpoint(**learned)
     saturation.forget(place)
-    for name in (*learned, "cap", "cap_at", "rests_until"):
+    for name in learned:
         assert getattr(place, name) == getattr(endpoint(), name)
 
 

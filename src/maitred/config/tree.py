@@ -39,6 +39,7 @@ from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Forms, Listed, Mapped, Setting
 from maitred.config.simulate import Simulate
 from maitred.core.fairness import FAIRNESS, ORDER
+from maitred.core.recipe import Recipe
 from maitred.core.saturation import SATURATION
 from maitred.core.words import HealthSettings, PoolSettings, Settings
 
@@ -203,7 +204,7 @@ class Model(Struct, frozen=True):
             ROUTING_FORMS,
             "How the endpoint of a request is chosen: by the policy of this name, or one made as said here.",
         ),
-    ] = "least-requests"
+    ] = "default"
     cap: Annotated[
         int,
         Setting(
@@ -256,6 +257,11 @@ class Model(Struct, frozen=True):
             requests_max = QUEUE_PER_PLACE * self.cap or _POOL.queue_requests_max
             queue = structs.replace(self.queue, requests_max=requests_max)
             structs.force_setattr(self, "queue", queue)
+
+    @property
+    def policy(self) -> str | Recipe:
+        """How the endpoint of a request is chosen, as the core takes it."""
+        return self.routing.core() if isinstance(self.routing, Composition) else self.routing
 
 
 class Http(Struct, frozen=True):
@@ -440,6 +446,20 @@ class Journal(Struct, frozen=True):
     bytes_max: Annotated[int, Setting("bytes_max", SIZE, "Largest size of the journal.")] = 256 * _MIB
 
 
+class Decisions(Struct, frozen=True):
+    """Which choices of an endpoint are kept for whoever asks why."""
+
+    keep: Annotated[int, Setting("keep", NUMBER, "Most decisions kept; 16 MiB bound them, too.")] = 1000
+    sample: Annotated[
+        float,
+        Setting(
+            "sample",
+            PERCENT,
+            "Part of the requests whose decisions are kept, beside those that ask for a receipt.",
+        ),
+    ] = 0.01
+
+
 class Config(Struct, frozen=True):
     """The whole tree. Either `models` or `endpoints` names the engines; the loader sees to it."""
 
@@ -483,6 +503,7 @@ class Config(Struct, frozen=True):
     log: Annotated[Log, Setting("log", Log)] = Log()
     simulate: Annotated[Simulate, Setting("simulate", Simulate)] = Simulate()
     journal: Annotated[Journal | None, Setting("journal", Journal, derived="off")] = None
+    decisions: Annotated[Decisions, Setting("decisions", Decisions)] = Decisions()
 
     def core_settings(self) -> Settings:
         """The part the core decides by. A pool is named after its model; learned models get the default."""
@@ -492,7 +513,7 @@ class Config(Struct, frozen=True):
                 queue_requests_max=model.queue.requests_max,
                 queue_bytes_max=model.queue.bytes_max,
                 queue_wait_s=model.queue.wait_s,
-                routing=model.routing.core() if isinstance(model.routing, Composition) else model.routing,
+                routing=model.policy,
                 saturation=model.saturation,
                 fairness=model.fairness,
                 order=model.order,

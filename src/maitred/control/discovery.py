@@ -23,6 +23,7 @@ from maitred.control.models import UNBOUNDED, Models, Route, TokenLimits, longes
 from maitred.control.probe import NotReady, Patience, probe
 from maitred.control.review import KINDS, review
 from maitred.control.sources import Resolve, Sources, resolve
+from maitred.core.chooser import PREFIXED
 from maitred.core.endpoints import EndpointTable
 from maitred.core.outcome import FailureKind
 from maitred.core.words import Change, Endpoint, Endpoints, EndpointState, Facts, Probed
@@ -133,12 +134,14 @@ class Discovery:
     def _serve(self) -> None:
         """Serve the names of the configuration, those learned, and the adapters that engines have loaded."""
         limits = {pool: self._limits(pool) for pool in (*self._served, *self._table.by_pool)}
+        blind = {name for name, model in self._served.items() if model.policy not in PREFIXED}
         routes = [
             Route(
                 name,
                 model.name,
                 model.served_as if model.served_as != name else None,
                 limits=limits[model.name],
+                keyed=model.name not in blind,
                 salter=self._salters.get(model.name),
             )
             for model in self._served.values()
@@ -155,6 +158,7 @@ class Discovery:
                 endpoint.pool,
                 adapter=adapter,
                 limits=limits[endpoint.pool],
+                keyed=endpoint.pool not in blind,
                 salter=self._salters.get(endpoint.pool),
             )
             for endpoint in self._table.by_name.values()

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core import saturation, speed
+from maitred.core import explain, kept, saturation, speed
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
-from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
+from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
@@ -25,6 +25,7 @@ from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
 from maitred.core.queue import NEVER
+from maitred.core.receipt import Receipt
 from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
@@ -38,6 +39,7 @@ from maitred.core.words import (
     Go,
     Held,
     Identity,
+    KvEvents,
     Leg,
     LegPhase,
     Observed,
@@ -113,7 +115,7 @@ class Gateway:
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
         if pool.prefixes is not None:
-            pool.look_up(ticket)
+            pool.look_up(ticket, now)
             pool.send_home(ticket)
         if queue.waiting or queue.full(request.body_bytes, limits):
             try:
@@ -161,7 +163,7 @@ class Gateway:
             meant = leg.endpoint
             saturation.give_back(leg, now)
             self._world.touched.add(meant.pool)
-            leg.endpoint, leg.incarnation = real, real.incarnation
+            leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
             saturation.reserve(leg, now)
             self._world.vacated(meant, now)
 
@@ -212,7 +214,7 @@ class Gateway:
             ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
             pool = self._pool(ticket.request.pool)
             if pool.prefixes is not None:
-                pool.look_up(ticket)
+                pool.look_up(ticket, now)
                 pool.send_home(ticket)
             pool.queue.push(ticket, pool.limits)
             self._world.touched.add(pool.name)
@@ -238,14 +240,22 @@ class Gateway:
     def update(self, change: Change, now: float) -> None:
         """Let the world and the operator in: addresses, what engines say, settings."""
         world, health = self._world, self.settings.health
+        if isinstance(change, KvEvents):  # the most frequent by far, and they make no room
+            if (endpoint := self.table.by_name.get(change.endpoint)) is not None:
+                self._pool(endpoint.pool).blocks.hear(endpoint, change)
+            return
         world.stirred = True
         world.grow(now, health)
         match change:
             case Endpoints(pools=pools):
                 world.list(pools, now)
                 self._forget_pools(pools)
-            case Probed():
+                for pool in self._pools.values():
+                    pool.blocks.keep(self.table.by_name)
+            case Probed(endpoint=name):
                 world.learn(change, now, health)
+                if (endpoint := self.table.by_name.get(name)) is not None:
+                    self._pool(endpoint.pool).blocks.renew(endpoint)
             case Observed(endpoint=name, load=load):
                 world.observe(name, load, self.settings, now)
             case Held(endpoint=name, held=held):
@@ -344,39 +354,51 @@ class Gateway:
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         queue, endpoints = pool.queue, self._by_pool.get(pool.name, ())
+        pool.again_at = NEVER
         while queue.waiting:
             if queue.waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
             found = pool.next(endpoints, now)
             if found is None:
                 break
-            ticket, endpoint = found
+            ticket, endpoint, offered = found
             if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
                 self._stop(
                     ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
                 )
                 continue
-            effects.append(self._go(ticket, endpoint, pool, now))
+            receipt = None
+            if ticket.request.receipt:  # before it has its seat
+                index = pool.index(ticket, endpoint)
+                receipt = explain.receipt(ticket, endpoint, offered, endpoints, index, pool.limits, now)
+            effects.append(self._go(ticket, endpoint, pool, now, receipt))
         if queue.waiting or queue.earliest < NEVER:
             queue.settle_in()
         if queue.waiting:
-            queue.opens_at = saturation.opens_at(endpoints, pool.limits, now)
+            queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
             for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
 
-    def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float) -> Go:
+    def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float, receipt: Receipt | None) -> Go:
         pool.queue.serve(ticket, now)
         self.waiting -= 1
         turn = self._turn = endpoint.turn = self._turn + 1
         endpoint.seated += 1
         attempts = ticket.attempts = ticket.attempts + 1
         leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
+        if pool.prefixes is not None:
+            pool.predict(leg)
         saturation.reserve(leg, now)
         if pool.prefixes is not None:
             pool.prefixes.seated(ticket, endpoint)
+            if pool.blocks.told:
+                pool.blocks.sent(leg, now)
         ticket.phase = DISPATCHED
         legs = ticket.legs = [leg]
+        if receipt is not None:
+            leg.receipt = receipt
+            self._emit(Decided(now, leg))
         return Go(ticket, legs)
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
@@ -429,6 +451,8 @@ class Gateway:
     def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
         pool.served(now - leg.seated_at)
         request, limits = leg.ticket.request, pool.limits
+        if leg.thought > 0 and usage is not None and usage.exact and request.sequences == 1:
+            kept.learn(leg, usage)
         if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
             speed.learn(leg, usage, self._by_pool.get(pool.name, ()), now)
         if not limits.cap:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from maitred.core.blocks import Blocks
 from maitred.core.chooser import PREFIXED, ROUTING, may_hope
 from maitred.core.fairness import cost_of
-from maitred.core.homes import NEW
+from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
-from maitred.core.prefix import Prefixes
+from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -18,6 +19,7 @@ from maitred.core.words import (
     Endpoint,
     EndpointState,
     Identity,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -44,7 +46,8 @@ class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
     __slots__ = (
-        "_fresh", "_outputs", "_ratio", "budget", "limits", "name", "prefixes", "queue", "service_s",
+        "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "limits", "name", "prefixes", "queue",
+        "service_s",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -54,6 +57,8 @@ class Pool:
         self.budget = RetryBudget()
         self.service_s: float | None = None
         self.prefixes: Prefixes | None = None
+        self.blocks = Blocks()
+        self.again_at = NEVER  # when somebody is to be looked at who waits for his home
         self._see_prefixes()
         self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
@@ -69,10 +74,13 @@ class Pool:
 
     def _see_prefixes(self) -> None:
         """Keep what endpoints have in their caches, where the policy asks for it."""
-        if self.limits.routing not in PREFIXED:
+        routing = self.limits.routing
+        if routing not in PREFIXED:
             self.prefixes = None
-        elif self.prefixes is None:
+            return
+        if self.prefixes is None:
             self.prefixes = Prefixes()
+        self.prefixes.memory = MEMORY.get(routing, 1)
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
@@ -113,11 +121,14 @@ class Pool:
             fresh,
         )
 
-    def look_up(self, ticket: Ticket) -> None:
-        """See who has how much of the prompt by now."""
-        prefixes = self.prefixes
+    def look_up(self, ticket: Ticket, now: float) -> None:
+        """See who has how much of the prompt by now: as engines tell where they do, else as is thought."""
+        prefixes, blocks, request = self.prefixes, self.blocks, ticket.request
         assert prefixes is not None  # noqa: S101 - asked where there are some
-        cached = ticket.cached = prefixes.match(ticket.request)
+        cached = prefixes.match(request)
+        if blocks.told and request.blocks:
+            cached = _known(blocks.match(request, now), cached, blocks)
+        ticket.cached = cached
         ticket.reuse = prefixes.reuse
         fresh = ticket.prompt_tokens
         for tokens in cached.values():  # the first is the most
@@ -125,6 +136,26 @@ class Pool:
             break
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
+
+    def predict(self, leg: Leg) -> None:
+        """Say how much of its prompt the endpoint of a leg should have, and whether its engine told so."""
+        ticket, name = leg.ticket, leg.endpoint.name
+        leg.thought = ticket.cached.get(name, 0)
+        leg.exact = name in self.blocks.told and bool(ticket.request.blocks)
+
+    def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
+        """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
+        request, blocks = ticket.request, self.blocks
+        if self.prefixes is None:
+            return "none", ""
+        if request.untold is not None:
+            return "approximate", request.untold.label
+        told = blocks.told.get(endpoint.name)
+        if told is None:
+            return "approximate", "no_events"
+        if not request.blocks:
+            return "approximate", "no_blocks"
+        return "precise", "lost" if told.lost else ""
 
     def send_home(self, ticket: Ticket) -> None:
         """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""
@@ -175,8 +206,10 @@ class Pool:
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
         return victims
 
-    def next(self, endpoints: Sequence[Endpoint], now: float) -> tuple[Ticket, Endpoint] | None:
-        """The next ticket that fits somewhere, and where.
+    def next(
+        self, endpoints: Sequence[Endpoint], now: float
+    ) -> tuple[Ticket, Endpoint, Sequence[Endpoint]] | None:
+        """The next ticket that fits somewhere, where, and which endpoints it could choose from.
 
         Others may pass one that is next and fits nowhere, for HOLD_S; then the emptiest endpoint
         is kept for it.
@@ -184,21 +217,35 @@ class Pool:
         queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
         if (alone := queue.alone) is not None:
             only = choose(endpoints, alone, limits, now)
-            return (alone, only) if only is not None else None
+            if only is not None:
+                return alone, only, endpoints
+            if alone.home:
+                self._look_again(alone, endpoints, now)
+            return None
         failed: dict[tuple[int, str, tuple[str, ...]], int] = {}  # of a lane the least need without room
         for ticket in queue.heads():
             kind = ticket.rank, ticket.home, ticket.lane
             if ticket.need >= failed.get(kind, NEVER):
                 continue
             if self.prefixes is not None:
-                self.look_up(ticket)
+                self.look_up(ticket, now)
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
-                return ticket, endpoint
+                return ticket, endpoint, endpoints
+            if ticket.home:
+                self._look_again(ticket, endpoints, now)
             if not failed:
                 endpoints = self._kept_for(ticket, endpoints, now)
             failed[kind] = ticket.need
         return None
+
+    def _look_again(self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float) -> None:
+        """Have the ticket looked at when its home is not worth the wait any more."""
+        for endpoint in endpoints:
+            if endpoint.name == ticket.home:
+                until = worth_until(ticket, endpoint)
+                if now < until < self.again_at:
+                    self.again_at = until
 
     def _kept_for(self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float) -> Sequence[Endpoint]:
         """Those that others may have while this ticket is next and fits nowhere; after HOLD_S one fewer."""
@@ -243,6 +290,16 @@ class Pool:
         if not places:
             return 0.0
         return _rest_s(endpoints, now) + (self.queue.waiting + 1) * (self.service_s or 1.0) / places
+
+
+def _known(told: dict[str, int], thought: Mapping[str, int], blocks: Blocks) -> Mapping[str, int]:
+    """What is told, and of those who do not tell what is thought; the most first."""
+    others = [name for name in thought if name not in blocks.told]
+    if not others:
+        return told
+    for name in others:
+        told[name] = thought[name]
+    return dict(sorted(told.items(), key=lambda item: -item[1]))
 
 
 def _rest_s(endpoints: Sequence[Endpoint], now: float) -> float:

@@ -1,84 +1,105 @@
 """Which endpoint has which prefix in its cache, as far as can be told from what was sent where.
 
 A prompt is known by chained keys, each of everything up to an end, so that equal keys mean equal beginnings.
-Keys of bytes end at BYTE_ENDS; keys of tokens after each block. An endpoint's keys are forgotten as it
-forgets its blocks: the least recently used first, and of one prompt the last first. So who has a key has all
-before it, and the longest common beginning is found by halving.
+Keys of bytes end at BYTE_ENDS, those of tokens after each block; the latter serve where there are no others,
+for not every request has its tokens told. What an endpoint was not sent for long is forgotten, of one prompt
+the end first. So who has a key has all before it, and the longest common beginning is found by halving.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from maitred.core.recipe import Recipe
 from maitred.core.words import NOTHING_CACHED, Endpoint, Request, Ticket
 
-BYTE_ENDS: tuple[int, ...] = tuple(accumulate([256] * 16 + [1024] * 28 + [4096] * 24))
+BYTE_ENDS: tuple[int, ...] = tuple(accumulate([512] * 8 + [1024] * 28 + [4096] * 24))
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
 TOKENS_GUESS = 262_144
 """Tokens in the cache of an endpoint that does not tell."""
-MEMORY = 4
-"""So many times its cache is kept in mind of an endpoint. What it has lost it will read again where it was,
-and
-then has it; elsewhere it would take another's place."""
+MEMORY: dict[str | Recipe, int] = {"default": 4, "smg-cache-aware": 14}
+"""So many times its cache is kept in mind of an endpoint, by the policy; others keep what a cache holds.
+
+`default`: what an endpoint has lost it will read again where it was, and then has it; elsewhere it would take
+another's place. `smg-cache-aware`: as its original, 2**24 characters of each worker, 14 times the cache of
+Qwen3-32B on two H100. llm-d sizes its index by the engines' caches.
+"""
 REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
 """Part of prompts that caches have: a first guess, and how much one request moves it."""
 
 
-class Held:
-    """What one endpoint holds: keys, each with its tokens, the least recently used first."""
+FADES = 8
+"""With each prompt so many keys are forgotten, and twice as many as it has, while there are any to forget."""
 
-    __slots__ = ("beginnings", "bit", "incarnation", "keys", "tokens")
+
+class Held:
+    """What one endpoint holds: keys, each with its tokens, in generations.
+
+    What it was sent lately is `young`, of so many `tokens`; what was young and has not been sent since is
+    `old`, and what was old `fades`, a little with each prompt. So a prompt that comes again costs one look.
+    """
+
+    __slots__ = ("beginnings", "bit", "fades", "incarnation", "old", "tokens", "young")
 
     def __init__(self, bit: int, incarnation: int) -> None:
         self.bit = bit
         self.incarnation = incarnation
-        self.keys: OrderedDict[int, int] = OrderedDict()
+        self.young: dict[int, int] = {}
+        self.old: dict[int, int] = {}
+        self.fades: dict[int, int] = {}
         self.beginnings: set[int] = set()  # keys of prompts of which nobody had much
         self.tokens = 0
 
 
 class Prefixes:
-    """The prefixes of one pool: a mask of endpoints for each key, and each endpoint's keys."""
+    """The prefixes of one pool: a mask of endpoints for each key, and each endpoint's keys.
 
-    __slots__ = ("_held", "_masks", "_names", "reuse")
+    `memory`: how many times its cache is kept in mind of an endpoint.
+    """
+
+    __slots__ = ("_held", "_masks", "_names", "memory", "reuse")
 
     def __init__(self) -> None:
+        self.memory = 1
         self.reuse = REUSE_GUESS
         self._masks: dict[int, int] = {}
         self._held: dict[str, Held] = {}
-        self._names: dict[int, str] = {}  # by the number of its bit
+        self._names: dict[int, str] = {}  # by its bit
 
     def __len__(self) -> int:
         return len(self._masks)
 
     def match(self, request: Request) -> Mapping[str, int]:
-        """Tokens of the request's prompt that endpoints are thought to have, by their names."""
-        keys = request.blocks or request.prefix
+        """Tokens of the prompt that endpoints are thought to have, by their names, the most first."""
+        keys = request.prefix or request.blocks
         masks = self._masks
         if not keys or keys[0] not in masks:
             return NOTHING_CACHED
         cached: dict[str, int] = {}
         seen, end = 0, len(keys)
-        while end:
-            low, high = 0, end  # the longest beginning shorter than `end` that another one has
-            while low < high:
-                middle = (low + high) // 2
-                if masks.get(keys[middle], 0) & ~seen:
-                    low = middle + 1
-                else:
-                    high = middle
-            if not low:
-                break
-            mask, end = masks[keys[low - 1]] & ~seen, low - 1
-            tokens = self._tokens(request, low)
+        mask = masks.get(keys[-1], 0)  # of a prompt that came before
+        while True:
+            if not mask:
+                low, high = 0, end  # the longest beginning shorter than `end` that another one has
+                while low < high:
+                    middle = (low + high) // 2
+                    if masks.get(keys[middle], 0) & ~seen:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if not low:
+                    return cached
+                mask, end = masks[keys[low - 1]] & ~seen, low
+            tokens = _tokens(request, end)
             seen |= mask
             while mask:
                 bit = mask & -mask
                 cached[self._names[bit]] = tokens
                 mask ^= bit
-        return cached
+            if len(cached) == len(self._names):
+                return cached
+            end -= 1
 
     def seated(self, ticket: Ticket, endpoint: Endpoint) -> None:
         """A ticket got its seat, and the endpoint will have its prompt."""
@@ -87,46 +108,70 @@ class Prefixes:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
-        capacity = MEMORY * (endpoint.facts.kv_tokens or TOKENS_GUESS)
-        self.sent(ticket.request, endpoint, capacity, begins=not ticket.home)
+        request = ticket.request
+        if request.prefix or request.blocks:
+            capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
+            self.sent(request, endpoint, capacity, begins=not ticket.home)
 
     def sent(self, request: Request, endpoint: Endpoint, capacity: int, *, begins: bool = False) -> None:
-        """The endpoint has this prompt now; of `capacity` tokens it forgets what was used least recently."""
-        keys = request.blocks or request.prefix
+        """The endpoint has this prompt now. Of `capacity` tokens at least half are kept in mind."""
+        keys = request.prefix or request.blocks
         if not keys:
             return
         held = self._held.get(endpoint.name)
         if held is None or held.incarnation != endpoint.incarnation:
             held = self._new(endpoint)
-        bit, masks, known, first = held.bit, self._masks, held.keys, 0
-        for end in range(len(keys), 0, -1):
-            key = keys[end - 1]
-            if key in known:
-                known.move_to_end(key)
-                continue
-            tokens = self._tokens(request, end) - self._tokens(request, end - 1)
-            known[key] = tokens
-            held.tokens += tokens
-            masks[key] = masks.get(key, 0) | bit
-            first = key
-        if begins and first:
-            held.beginnings.add(first)
-            endpoint.begun = len(held.beginnings)
-        while held.tokens > capacity and known:
-            key, tokens = known.popitem(last=False)
-            held.tokens -= tokens
-            self._drop(key, bit)
-            if key in held.beginnings:
-                held.beginnings.discard(key)
+        young = held.young
+        if keys[-1] not in young:
+            first = self._add(request, keys, held)
+            if begins and first is not None:
+                held.beginnings.add(first)
                 endpoint.begun = len(held.beginnings)
+            if 2 * held.tokens > capacity:
+                self._grow_old(held)
+        if held.fades:
+            self._fade(held, FADES + 2 * len(keys))
+            endpoint.begun = len(held.beginnings)
 
     def forget(self, name: str) -> None:
         """An endpoint has lost everything, or has gone."""
         held = self._held.pop(name, None)
         if held is not None:
             del self._names[held.bit]
-            for key in held.keys:
-                self._drop(key, held.bit)
+            for keys in (held.young, held.old, held.fades):
+                for key in keys:
+                    self._drop(key, held.bit)
+
+    def _add(self, request: Request, keys: Sequence[int], held: Held) -> int | None:
+        """Make these young; the first that is new here."""
+        young, old, fades, masks = held.young, held.old, held.fades, self._masks
+        first, before = None, 0
+        for number, key in enumerate(keys, 1):
+            tokens = _tokens(request, number)
+            if key not in young:
+                if key in old:
+                    del old[key]
+                elif key in fades:
+                    del fades[key]
+                else:
+                    masks[key] = masks.get(key, 0) | held.bit
+                    first = first or key
+                young[key] = tokens - before
+                held.tokens += tokens - before
+            before = tokens
+        return first
+
+    def _grow_old(self, held: Held) -> None:
+        self._fade(held, len(held.fades))
+        held.fades, held.old, held.young, held.tokens = held.old, held.young, {}, 0
+
+    def _fade(self, held: Held, most: int) -> None:
+        """Forget so many, the last of a prompt first: a dict gives back first what it was given last."""
+        fades, beginnings = held.fades, held.beginnings
+        for _ in range(min(most, len(fades))):
+            key, _tokens = fades.popitem()
+            self._drop(key, held.bit)
+            beginnings.discard(key)
 
     def _drop(self, key: int, bit: int) -> None:
         rest = self._masks[key] & ~bit
@@ -145,13 +190,12 @@ class Prefixes:
         endpoint.begun = 0
         return held
 
-    @staticmethod
-    def _tokens(request: Request, keys: int) -> int:
-        """Tokens of the prompt up to the end of so many keys."""
-        if request.blocks:
-            return keys * request.block_tokens
-        if not keys:
-            return 0
-        return min(
-            request.prompt_tokens, BYTE_ENDS[keys - 1] * request.prompt_tokens // (request.body_bytes or 1)
-        )
+
+def _tokens(request: Request, keys: int) -> int:
+    """Tokens of the prompt up to the end of so many keys."""
+    if not request.prefix:
+        return keys * request.block_tokens
+    if not keys:
+        return 0
+    tokens = BYTE_ENDS[keys - 1] * request.prompt_tokens // (request.body_bytes or 1)
+    return min(request.prompt_tokens, tokens)

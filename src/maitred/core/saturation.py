@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from maitred.core import speed
+from maitred.core.kept import predicted
 from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket
 
 CAP_START = 64
@@ -146,14 +147,15 @@ def reserve(leg: Leg, now: float) -> None:
     speed.ran(endpoint, now)
     running = endpoint.running = endpoint.running + 1
     fresh = ticket.fresh
-    if ticket.cached:
-        fresh = ticket.prompt_tokens - ticket.cached.get(endpoint.name, 0)
+    if leg.thought >= 0:
+        fresh = ticket.prompt_tokens - predicted(leg)
     leg.fresh = fresh
     leg.reserved = fresh + ticket.need - ticket.fresh
     endpoint.reserved += leg.reserved
     endpoint.busiest = max(endpoint.busiest, running)
     if ticket.request.stream:
-        leg.ahead = unread(endpoint, now)
+        ahead = leg.ahead = unread(endpoint, now)
+        leg.read_at = now + (ahead + fresh) / endpoint.speed
         leg.unread = fresh
         endpoint.unread += fresh
         if not endpoint.reading:
@@ -241,6 +243,7 @@ def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
 def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now: nothing that was learned of the old one holds."""
     speed.forget(endpoint)
+    endpoint.kept, endpoint.thought, endpoint.found = 1.0, 0.0, 0.0
     endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0
     endpoint.busiest = endpoint.running
 

@@ -17,7 +17,9 @@ from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.line import Line
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.receipt import Receipt
 from maitred.core.recipe import Recipe
+from maitred.core.tokens import NoTokens
 
 NOTHING_CACHED: Mapping[str, int] = MappingProxyType({})
 PROGRESS_TOKENS = 16
@@ -67,8 +69,9 @@ class Request(Struct, frozen=True, gc=False):
     token it asked to be held to. `retry`: how often the client says it has tried before.
 
     `prefix`: chained keys of its prompt's bytes, each of all up to an end that `core/prefix.py` lists.
-    `blocks`: the same of its tokens, of each `block_tokens`, where these are known. `session`: what the
-    client calls the conversation, "" for nothing.
+    `blocks`: the same of its tokens, of each `block_tokens`, where these are known; `untold`: why they are
+    not, None where nobody was asked. `session`: what the client calls the conversation, "" for nothing.
+    `receipt`: it is to be told why it went where it went.
     """
 
     id: str
@@ -91,6 +94,8 @@ class Request(Struct, frozen=True, gc=False):
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
     session: str = ""
+    receipt: bool = False
+    untold: NoTokens | None = None
 
 
 class Identity(Struct, frozen=True):
@@ -98,8 +103,8 @@ class Identity(Struct, frozen=True):
 
     `key` is the id of the key he came with, "" without one. `models` he may use, () for all; `bands` he may
     wait in, the first unless he asks for another, () for the first there is. `may_set` names what he may say
-    of himself in headers: "tenant", "band", "slo". `limits` are those of the key alone; those of a tenant or
-    a model are settings.
+    of himself in headers, "tenant", "band", "slo", and whether he may ask for a "receipt". `limits` are those
+    of the key alone; those of a tenant or a model are settings.
     """
 
     tenant: str = "anonymous"
@@ -202,8 +207,9 @@ class Endpoint(Struct, eq=False):
     return. `load` is what its metrics said at `observed_at`.
 
     `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet.
-    `rests_until`: it asked to be left alone. `cap`: places, where the settings leave that to us; it was
-    changed at `cap_at`, and `busiest` is the most that ran since.
+    `rests_until`: it asked to be left alone. `kept`: the part of what it was thought to have cached that it
+    had, by `thought` and `found` tokens, fading sums. `cap`: places, where the settings leave that to us; it
+    was changed at `cap_at`, and `busiest` is the most that ran since.
 
     `reads` predicts the seconds to a first token by the tokens to be read until then, `writes` those of each
     token after it by the streams that run; `speed` is the prompt tokens a second to reckon with. `busy_s`:
@@ -247,6 +253,9 @@ class Endpoint(Struct, eq=False):
     tpot_s: float = 0.0
     paced: int = 0
     slowness: float = 1.0
+    kept: float = 1.0
+    thought: float = 0.0
+    found: float = 0.0
     cap: int = 0
     cap_at: float = 0.0
 
@@ -266,7 +275,9 @@ class Leg(Struct, eq=False):
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
     `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `fresh` those
     of its prompt that were not cached, `unread` the same until the first token shows that they were read,
-    `ahead` those that were to be read before them. `busy_s` is its endpoint's at the first token.
+    `ahead` those to be read before them, `read_at` when all are thought to be. `busy_s` is its endpoint's at
+    the first token. `thought`: tokens of its prompt that the index has for its endpoint, -1 where nobody asked
+    it; `exact`: by what the engine tells. `receipt` says why it is this endpoint, where the request asks.
     """
 
     number: int
@@ -283,7 +294,11 @@ class Leg(Struct, eq=False):
     fresh: int = 0
     unread: int = 0
     ahead: float = 0.0
+    read_at: float = 0.0
     busy_s: float = 0.0
+    thought: int = -1
+    exact: bool = False
+    receipt: Receipt | None = None
 
 
 class Phase(IntEnum):
@@ -385,7 +400,7 @@ class PoolSettings(Struct, frozen=True):
     queue_requests_max: int = 2048
     queue_bytes_max: int = 256 * 1024 * 1024
     queue_wait_s: float = 30.0
-    routing: str | Recipe = "least-requests"
+    routing: str | Recipe = "default"
     saturation: str = "auto"
     fairness: str = "token"
     order: str = "fcfs"

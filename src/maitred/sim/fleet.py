@@ -46,6 +46,8 @@ BYTES_PER_TOKEN = 4
 
 WAKE_TURNS, CONNECT_TURNS, ANSWER_TURNS = 1, 1, 3
 """Turns of the gateway's loop until a journey is woken, has a connection, hears what was answered at once."""
+EVENTS_TURNS = 2
+"""And until it hears the events of a cache."""
 
 Write = Callable[[bytes], None]
 
@@ -249,11 +251,24 @@ class Fleet:
         self._pump()
 
     def follow(self, node: Node) -> None:
-        """See to it that the engine's next milestone is heard."""
+        """See to it that the engine's next milestone is heard, and what has changed in its cache."""
+        if node.heard is not None and node.heard.news:
+            self.agenda.soon(EVENTS_TURNS, self.listen, node)
         due = node.engine.next_at if node.telling else None
         if due is not None and due != node.due:
             node.due = due
             self.agenda.at(due, ENDS, self._advance, (node, due))
+
+    def listen(self, node: Node) -> None:
+        """The gateway hears what has changed in a cache; all of it where it has another engine in mind."""
+        endpoint, heard = self.gateway.table.by_name.get(node.name), node.heard
+        if endpoint is None or heard is None or not node.telling:
+            return
+        if heard.incarnation != endpoint.incarnation:
+            heard.incarnation = endpoint.incarnation
+            heard.tell_all()
+        if heard.news:
+            self.change(heard.take(node.name))
 
     def _advance(self, what: tuple[Node, float]) -> None:
         node, due = what

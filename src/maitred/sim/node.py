@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from maitred.core.words import Facts, Load
 from maitred.sim.engine import Engine
+from maitred.sim.heard import Heard
 from maitred.sim.job import Job
 from maitred.sim.profile import Profile
 
@@ -15,19 +16,20 @@ class Node:
 
     `up`: its process runs; `hung_at`: since then it takes requests and tells nothing; `cut`: nothing passes
     between it and the gateway; `mute`: its metrics cannot be read. `due`: the instant for which its next
-    advance is on the agenda.
+    advance is on the agenda. `heard`: what its engine tells of its cache, None where nobody listens.
     """
 
     __slots__ = (
-        "before", "cut", "due", "engine", "hung_at", "jobs", "mute", "pool", "profile", "requests",
+        "before", "cut", "due", "engine", "heard", "hung_at", "jobs", "mute", "pool", "profile", "requests",
         "started_at", "up", "url",
     )  # fmt: skip
 
-    def __init__(self, pool: str, url: str, profile: Profile) -> None:
+    def __init__(self, pool: str, url: str, profile: Profile, heard: Heard | None = None) -> None:
         self.pool = pool
         self.url = url
         self.profile = profile
-        self.engine = Engine(profile)
+        self.heard = heard
+        self.engine = Engine(profile, listener=heard)
         self.before: list[Engine] = []
         self.jobs: dict[int, Job] = {}
         self.due = INFINITY
@@ -56,7 +58,9 @@ class Node:
         """Another process begins, with nothing in its cache, on the same hardware."""
         self.before.append(self.engine)
         speed = self.engine.speed
-        self.engine = Engine(self.profile)
+        self.engine = Engine(self.profile, listener=self.heard)
+        if self.heard is not None:
+            self.heard.cleared()
         self.engine.speed = speed
         self.due = self.hung_at = INFINITY
         self.started_at = now

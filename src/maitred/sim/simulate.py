@@ -12,6 +12,7 @@ from maitred.config.tree import Config, EndpointsDns, EndpointsFile, Model
 from maitred.core.chooser import ROUTING
 from maitred.sim.arrival import Workload
 from maitred.sim.fleet import Fleet, Waits, Write
+from maitred.sim.heard import Heard
 from maitred.sim.ladder import BOUND, Partitioned, endless, partitioned
 from maitred.sim.node import Node
 from maitred.sim.profiles import load
@@ -42,7 +43,7 @@ def nodes_of(config: Config) -> list[Node]:
             if any(node.url == url for node in nodes):
                 raise SimulationError(f"{url} is an endpoint of two models; an engine here serves one")
             try:
-                nodes.append(Node(model.name, url, load(name)))
+                nodes.append(Node(model.name, url, load(name), Heard() if _tells(model) else None))
             except ValueError as error:
                 raise SimulationError(str(error)) from error
     known = {node.url for node in nodes}
@@ -74,7 +75,7 @@ def simulate(
         config = partitioned(config)
     nodes = nodes_of(config)
     if yardstick == BOUND:
-        nodes = [Node(node.pool, node.url, endless(node.profile)) for node in nodes]
+        nodes = [Node(node.pool, node.url, endless(node.profile), node.heard) for node in nodes]
     waits = Waits(
         config.upstream.connect_s,
         config.upstream.first_byte_s,
@@ -109,6 +110,11 @@ def routed(config: Config, routing: str) -> Config:
         raise SimulationError(f"no routing policy {routing!r}; there are {', '.join(ROUTING.names)}")
     models = tuple(structs.replace(model, routing=routing) for model in config.models)
     return structs.replace(config, models=models)
+
+
+def _tells(model: Model) -> bool:
+    """Whether the gateway would hear what is in its engines' caches, and could make use of it."""
+    return model.cache.events is not None and model.tokens is not None
 
 
 def _urls(model: Model) -> tuple[str, ...]:

@@ -115,6 +115,7 @@ class World:
         self._unreached.pop(node.name, None)
         if node.name in self._fleet.gateway.table.by_name:
             self._fleet.change(Probed(node.name, ok=True, facts=node.facts()))
+            self._fleet.listen(node)
 
     def _refuses(self, node: Node) -> None:
         self._unreached.pop(node.name, None)

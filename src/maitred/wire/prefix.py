@@ -14,6 +14,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -41,6 +42,7 @@ _LIMIT = BYTE_ENDS[-1]
 _marks = re.compile(rb',\s*+"cache_control"\s*+:\s*+(?:null|\{[^{}]*+\})')
 
 
+@lru_cache(maxsize=4096)
 def root(pool: str, adapter: str = "", salt: str = "") -> int:
     """What chains begin with: a model's prompts are nothing to another, nor to its adapters.
 

@@ -1,0 +1,58 @@
+"""What an engine model tells of its cache, gathered for the core as KV events are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maitred.core.words import KvEvents
+from maitred.sim.job import Job
+
+
+class Heard:
+    """A cache's listener. `news`: there is something to tell. `incarnation`: of the endpoint it was told to.
+
+    What several ranks of an engine have counts as one cache: a block that one of them loses is lost.
+    """
+
+    __slots__ = ("_cached", "_cleared", "_was", "incarnation", "news")
+
+    def __init__(self) -> None:
+        self.incarnation = -1
+        self.news = False
+        self._cached: dict[int, None] = {}
+        self._was: dict[int, bool] = {}  # whether it was there when this was last told
+        self._cleared = False
+
+    def stored(self, keys: Sequence[int], parent: int | None, job: Job) -> None:  # noqa: ARG002
+        """See CacheListener."""
+        for key in keys:
+            if key not in self._cached:
+                self._cached[key] = None
+                self._was.setdefault(key, False)
+        self.news = True
+
+    def removed(self, keys: Sequence[int]) -> None:
+        """See CacheListener."""
+        for key in keys:
+            if key in self._cached:
+                del self._cached[key]
+                self._was.setdefault(key, True)
+        self.news = True
+
+    def cleared(self) -> None:
+        """See CacheListener."""
+        self._cached.clear()
+        self.tell_all()
+
+    def tell_all(self) -> None:
+        """Have everything told anew."""
+        self._was = dict.fromkeys(self._cached, False)
+        self._cleared = self.news = True
+
+    def take(self, endpoint: str) -> KvEvents:
+        """What has changed since this was last asked."""
+        was, cached = self._was, self._cached
+        stored = tuple([key for key, there in was.items() if not there and key in cached])
+        removed = tuple([key for key, there in was.items() if there and key not in cached])
+        cleared, self._cleared, self._was, self.news = self._cleared, False, {}, False
+        return KvEvents(endpoint, stored, removed, cleared)

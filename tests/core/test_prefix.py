@@ -1,0 +1,301 @@
+"""The index of prefixes beside a plain model of it, and how much of it is remembered."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maitred.core.prefix import BYTE_ENDS, FADES, REUSE_GUESS, TOKENS_GUESS, Prefixes
+from maitred.core.words import Api, Endpoint, Facts, Identity, Request, Ticket
+
+NAMES = "abcd"
+BLOCK = 16
+
+Path = list[int]
+
+
+def keys_of(path: Path) -> tuple[int, ...]:
+    """Chained keys: equal ones mean equal beginnings."""
+    return tuple(accumulate(path, lambda key, piece: (1_000_003 * key + piece + 1) % (1 << 61), initial=0))[
+        1:
+    ]
+
+
+def blocks(path: Path) -> Request:
+    """A prompt known by its tokens, these blocks."""
+    tokens = BLOCK * len(path) + 5
+    return Request("r", Api.CHAT, "m", "p", prompt_tokens=tokens, blocks=keys_of(path), block_tokens=BLOCK)
+
+
+def text(path: Path, tokens: int) -> Request:
+    """A prompt known by its bytes only; so many tokens in its last piece and all before."""
+    body_bytes = BYTE_ENDS[len(path) - 1] if path else 100
+    return Request("r", Api.CHAT, "m", "p", body_bytes=body_bytes, prompt_tokens=tokens, prefix=keys_of(path))
+
+
+def endpoint(name: str, **more: object) -> Endpoint:
+    return Endpoint(name, "p", "", **more)  # type: ignore[arg-type]
+
+
+class Plain:
+    """The same by its definition: of each endpoint three generations in lists, the youngest first."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[list[int]]] = {name: [[], [], []] for name in NAMES}
+        self.tokens_of: dict[str, dict[int, int]] = {name: {} for name in NAMES}
+        self.begun: dict[str, set[int]] = {name: set() for name in NAMES}
+
+    def sent(self, request: Request, name: str, capacity: int, *, begins: bool) -> None:
+        keys, generations = request.blocks or request.prefix, self.kept[name]
+        if not keys:
+            return
+        young, known = generations[0], {key for kept in generations for key in kept}
+        for place, key in enumerate(keys, 1):
+            if key not in young:
+                for kept in generations[1:]:
+                    if key in kept:
+                        kept.remove(key)
+                young.append(key)
+                self.tokens_of[name][key] = self.tokens(request, place) - self.tokens(request, place - 1)
+        if begins and (new := [key for key in keys if key not in known]):
+            self.begun[name].add(new[0])
+        if 2 * sum(self.tokens_of[name][key] for key in young) > capacity:
+            generations = self.kept[name] = [[], *generations[:2]]
+        del generations[2][max(0, len(generations[2]) - FADES - 2 * len(keys)) :]
+        self.begun[name] &= self.keys(name)
+
+    def keys(self, name: str) -> set[int]:
+        return {key for kept in self.kept[name] for key in kept}
+
+    def forget(self, name: str) -> None:
+        self.kept[name], self.begun[name] = [[], [], []], set()
+
+    def match(self, request: Request) -> dict[str, int]:
+        keys, cached = request.blocks or request.prefix, {}
+        for name in NAMES:
+            have = self.keys(name)
+            length = next((place for place, key in enumerate(keys) if key not in have), len(keys))
+            if length:
+                cached[name] = self.tokens(request, length)
+        return cached
+
+    @staticmethod
+    def tokens(request: Request, keys: int) -> int:
+        if request.blocks:
+            return BLOCK * keys
+        end = BYTE_ENDS[keys - 1] if keys else 0
+        return min(request.prompt_tokens, end * request.prompt_tokens // (request.body_bytes or 1))
+
+
+PATHS = st.lists(st.integers(0, 1), max_size=9)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        PATHS,
+        st.booleans(),
+        st.sampled_from(["send", "send", "send", "send", "send", "forget", "return"]),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.sampled_from([40, 100, 300, 10_000]), st.sampled_from([0, 7, 1000]))
+@settings(max_examples=150)
+def test_it_knows_what_a_plain_model_does(
+    steps: list[tuple[str, Path, bool, str]], capacity: int, text_tokens: int
+) -> None:
+    """By blocks, or by bytes where there are `text_tokens`."""
+    prefixes, plain = Prefixes(), Plain()
+    places = {name: endpoint(name) for name in NAMES}
+    for name, path, begins, what in steps:
+        request, place = text(path, text_tokens) if text_tokens else blocks(path), places[name]
+        if what == "forget":
+            prefixes.forget(name)
+            plain.forget(name)
+        else:
+            if what == "return":  # another engine is there: first of all it has nothing
+                place.incarnation += 1
+                if path:
+                    plain.forget(name)
+            prefixes.sent(request, place, capacity, begins=begins)
+            plain.sent(request, name, capacity, begins=begins)
+            if path:
+                assert place.begun == len(plain.begun[name])
+        if what == "return" and not path:
+            place.incarnation -= 1  # nothing was sent, so nobody saw it
+        cached = prefixes.match(request)
+        assert cached == plain.match(request)
+        assert list(cached.values()) == sorted(cached.values(), reverse=True)
+    assert len(prefixes) == len({key for name in NAMES for key in plain.keys(name)})
+
+
+def test_the_longest_comes_first_whoever_was_sent_it() -> None:
+    prefixes = Prefixes()
+    for name, length in (("a", 2), ("b", 5), ("c", 5), ("d", 3)):
+        prefixes.sent(blocks([1] * length), endpoint(name), 10**6)
+    cached = prefixes.match(blocks([1] * 4 + [0] * 4))
+    assert list(cached.items()) == [("b", 64), ("c", 64), ("d", 48), ("a", 32)]
+
+
+def test_a_prompt_nobody_has_the_beginning_of_is_nowhere() -> None:
+    prefixes = Prefixes()
+    assert prefixes.match(blocks([])) == {}
+    prefixes.sent(blocks([0, 1]), endpoint("a"), 10**6)
+    assert prefixes.match(blocks([1, 1])) == {}
+
+
+def test_of_one_prompt_the_last_is_forgotten_first() -> None:
+    prefixes, place = Prefixes(), endpoint("a")
+    prefixes.sent(blocks([1] * 20), place, 10**6)
+    for piece in (0, 2):  # each makes all before it older
+        prefixes.sent(blocks([piece]), place, 0)
+    left = 20 + 1 - FADES - 2  # the one that came after it was the first to go
+    assert prefixes.match(blocks([1] * 20)) == {"a": left * BLOCK}
+    prefixes.sent(blocks([2]), place, 10**6)
+    assert prefixes.match(blocks([1] * 20)) == {"a": BLOCK}
+
+
+def test_what_was_asked_for_again_is_kept() -> None:
+    prefixes, place = Prefixes(), endpoint("a")
+    for number in range(40):
+        prefixes.sent(blocks([1] * 3), place, 100 * BLOCK)
+        prefixes.sent(blocks([10 + number] * 20), place, 100 * BLOCK)
+        assert prefixes.match(blocks([1] * 3)) == {"a": 3 * BLOCK}
+    assert prefixes.match(blocks([10] * 3)) == {}
+
+
+@given(st.lists(st.tuples(PATHS, st.integers(0, 30)), min_size=1, max_size=40))
+def test_the_latest_half_of_what_an_endpoint_may_have_is_never_forgotten(
+    sent: list[tuple[Path, int]],
+) -> None:
+    prefixes, place, capacity = Prefixes(), endpoint("a"), 40 * BLOCK
+    for path, piece in sent:
+        prefixes.sent(blocks([piece, *path]), place, capacity)
+    tokens = 0
+    for path, piece in reversed(sent):
+        tokens += BLOCK * (1 + len(path))
+        if 2 * tokens > capacity:
+            break
+        assert prefixes.match(blocks([piece, *path])) == {"a": BLOCK * (1 + len(path))}
+
+
+def test_two_hundred_and_fifty_six_endpoints_are_told_apart_and_places_are_used_again() -> None:
+    prefixes = Prefixes()
+    places = [endpoint(f"e{number}") for number in range(256)]
+    for number, place in enumerate(places):
+        prefixes.sent(blocks([1] * (1 + number % 40)), place, 10**6)
+    cached = prefixes.match(blocks([1] * 40))
+    assert cached == {place.name: BLOCK * (1 + number % 40) for number, place in enumerate(places)}
+    for turn in range(300):  # engines come and go under new names
+        prefixes.forget(places[turn % 256].name)
+        places[turn % 256] = endpoint(f"f{turn}")
+        prefixes.sent(blocks([1]), places[turn % 256], 10**6)
+    assert max(held.bit for held in prefixes._held.values()) == 1 << 255
+    assert len(prefixes.match(blocks([1]))) == 256
+
+
+def test_a_new_incarnation_has_nothing_of_the_old_one() -> None:
+    prefixes, place = Prefixes(), endpoint("a")
+    prefixes.sent(blocks([1] * 5), place, 10**6, begins=True)
+    place.incarnation += 1
+    prefixes.sent(blocks([0]), place, 10**6)
+    assert prefixes.match(blocks([1] * 5)) == {}
+    assert (place.begun, len(prefixes)) == (0, 1)
+
+
+def test_to_forget_one_leaves_the_others() -> None:
+    prefixes = Prefixes()
+    for name in "ab":
+        prefixes.sent(blocks([1] * 5), endpoint(name), 10**6)
+    prefixes.forget("a")
+    prefixes.forget("nobody")
+    assert prefixes.match(blocks([1] * 5)) == {"b": 5 * BLOCK}
+    prefixes.forget("b")
+    assert len(prefixes) == 0
+
+
+# -- of bytes ---------------------------------------------------------------------------------------
+
+
+def test_keys_of_bytes_stand_for_the_tokens_of_their_part_of_the_body() -> None:
+    prefixes = Prefixes()
+    prefixes.sent(text([1] * 8, 1024), endpoint("a"), 10**6)
+    assert prefixes.match(text([1] * 8, 1024)) == {"a": 1024}
+    assert prefixes.match(text([1] * 4 + [0] * 4, 1024)) == {"a": 512}
+    longer = Request("r", Api.CHAT, "m", "p", body_bytes=8192, prompt_tokens=800, prefix=keys_of([1] * 12))
+    assert prefixes.match(longer) == {"a": 400}
+
+
+def test_a_body_that_says_less_than_its_prompt_has_no_more_cached_than_that() -> None:
+    prefixes = Prefixes()
+    small = Request("r", Api.CHAT, "m", "p", body_bytes=100, prompt_tokens=50, prefix=keys_of([1] * 3))
+    prefixes.sent(small, endpoint("a"), 10**6)
+    assert prefixes.match(small) == {"a": 50}
+
+
+# -- what a seat does to it -------------------------------------------------------------------------
+
+
+def ticket(path: Path, *, home: str = "", fresh: int = 0) -> Ticket:
+    request = blocks(path)
+    made = Ticket(request, Identity(), 0.0, 30.0, prompt_tokens=request.prompt_tokens)
+    made.home, made.fresh = home, fresh
+    return made
+
+
+@pytest.mark.parametrize("memory", [1, 4])
+@pytest.mark.parametrize(("facts", "cache"), [(Facts(kv_tokens=1024), 1024), (Facts(), TOKENS_GUESS)])
+def test_an_endpoint_is_kept_in_mind_for_so_many_times_its_cache(
+    memory: int, facts: Facts, cache: int
+) -> None:
+    prefixes, place = Prefixes(), endpoint("a", facts=facts)
+    prefixes.memory = memory
+    prompt, most = 2 * BLOCK, 0
+    for number in range(2 * memory * cache // prompt):
+        prefixes.seated(ticket([number, 0]), place)
+        most = max(most, len(prefixes) * BLOCK)
+    assert memory * cache <= most <= memory * cache + 2 * prompt
+
+
+def test_a_seat_away_from_home_is_a_beginning_and_one_at_home_is_not() -> None:
+    prefixes, place = Prefixes(), endpoint("a", turn=7)
+    prefixes.seated(ticket([1, 1]), place)
+    assert (place.begun, place.cold) == (1, 7)
+    place.turn = 8
+    prefixes.seated(ticket([1, 1, 0], home="a"), place)
+    assert (place.begun, place.cold) == (1, 7)
+
+
+def test_what_part_of_prompts_is_found_in_caches_is_a_moving_mean() -> None:
+    prefixes, place = Prefixes(), endpoint("a")
+    assert prefixes.reuse == REUSE_GUESS
+    for _ in range(3000):
+        made = ticket([1])
+        made.fresh = made.prompt_tokens
+        prefixes.seated(made, place)
+    assert prefixes.reuse == pytest.approx(0.0, abs=0.01)
+    for _ in range(3000):
+        prefixes.seated(ticket([1], home="a"), place)
+    assert prefixes.reuse == pytest.approx(1.0, abs=0.01)
+
+
+def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
+    """Prompts of 2,000 tokens nobody has asked before: what is kept stands still when it is full."""
+    prefixes, places = Prefixes(), [endpoint(name, facts=Facts(kv_tokens=10_000)) for name in NAMES]
+    prefixes.memory = 4
+    full = len(places) * prefixes.memory * 10_000 * 12 // 2000  # each has 12 keys
+    for number in range(4000):
+        request = Request(
+            "r", Api.CHAT, "m", "p", body_bytes=8192, prompt_tokens=2000,
+            prefix=tuple(range((number << 8) + 1, (number << 8) + 13)),
+        )  # fmt: skip
+        made = Ticket(request, Identity(), 0.0, 30.0, prompt_tokens=2000, fresh=2000)
+        place = places[number % len(places)]
+        prefixes.seated(made, place)
+        held = prefixes._held[place.name]
+        kept = [*held.young, *held.old, *held.fades]
+        assert place.begun == sum(key in held.beginnings for key in kept) == len(held.beginnings)
+        assert number < 1000 or full / 2 <= len(prefixes) <= full + 2 * 12 * len(places)
