@@ -176,7 +176,7 @@ class Pool:
     def hold_to(self, ticket: Ticket, ttft_s: float, endpoints: Sequence[Endpoint]) -> None:
         """Have the ticket wait no longer than leaves the goal for its first token within reach."""
         ticket.ttft_s = ttft_s
-        rate = max((endpoint.prefill_rate for endpoint in endpoints if endpoint.state is READY), default=0.0)
+        rate = max((endpoint.speed for endpoint in endpoints if endpoint.state is READY), default=0.0)
         if rate:
             latest = ticket.arrival + patience_s(ticket, rate, AHEAD * ttft_s)
             ticket.queue_deadline = min(ticket.queue_deadline, latest)
