@@ -27,6 +27,8 @@ from routing_loads import PRECISE, ROOT, Ladder, Replay, Result, loads
 
 POLICIES = ("default", PRECISE, "llm-d", "llm-d-blend", "smg-cache-aware", "prefix-hash", "least-requests")
 QUICK = ("default", "llm-d")
+GREY = (ORACLE, "least-requests")
+"""What the others are drawn beside."""
 PAGE = ROOT / "docs" / "routing.md"
 IMAGES = ROOT / "docs" / "images"
 EMULATED = {"llm-d", "llm-d-blend", "smg-cache-aware", "prefix-hash"}
@@ -139,9 +141,9 @@ def ladder_plots(load: Ladder, results: Results) -> dict[str, str]:
         ("ttft_p90_s", "Time to first token, p90", "seconds"),
     ):
         lines = {policy: stage_means(found, figure) for (policy, _), found in results.items()}
-        oracle = {ORACLE: lines.pop(ORACLE)}
+        greys = {name: lines.pop(name) for name in GREY if name in lines}
         name = f"routing-{load.name}-{'output' if unit != 'seconds' else 'ttft'}"
-        drawn[name] = by_rate(name, title, unit, lines, oracle)
+        drawn[name] = by_rate(name, title, unit, lines, greys)
     return drawn
 
 
@@ -196,7 +198,8 @@ def replay_plots(load: Replay, results: Results) -> dict[str, str]:
         goods = [100 * one.figures["goodput_share"] for one in found]
         lines.setdefault(policy, []).append((load.rate(level), mean(goods)))
     name = f"routing-{load.name}"
-    return {name: by_rate(name, load.title, "within 2 s and 0.1 s/token (%)", lines)}
+    greys = {grey: lines.pop(grey) for grey in GREY if grey in lines}
+    return {name: by_rate(name, load.title, "within 2 s and 0.1 s/token (%)", lines, greys)}
 
 
 # -- all of it ------------------------------------------------------------------------------------
@@ -249,7 +252,8 @@ def main() -> None:
             else:
                 lines, plots = replay_table(load, results), replay_plots(load, results)
             seeds = len(next(iter(results.values())))
-            lines = [f"{load.title}; {seeds} seed{'s' if seeds > 1 else ''}.", "", *lines]
+            seen = f"{seeds} seeds." if seeds > 1 else "one seed, which proves little."
+            lines = [f"{load.title}; {seen}", "", *lines]
             print("", *lines, sep="\n", flush=True)
             if not asked.quick:
                 write(load, lines, plots)

@@ -107,7 +107,7 @@ def loads(traces: Path, folder: Path) -> Iterator[Ladder | Replay]:
     code = _unpacked(traces, "azure_llm_2023_code.csv", folder)
     yield Replay("conversation", "Mooncake, conversations", talk, folder, (1.85, 2.1, 2.2))
     yield Replay("synthetic", "Mooncake, synthetic", made, folder, (1.0, 1.3, 1.6))
-    yield Replay("code", "Azure, code", code, folder, (4.0, 8.0, 12.0))
+    yield Replay("code", "Azure, code", code, folder, (2.0, 4.0, 6.0))
     yield Replay("mixed", "A mixed fleet", talk, folder, (1.1, 1.25, 1.4), rows=4000, slow=4)
     yield Replay("lost", "A fleet that loses a node", talk, folder, (1.4, 1.6, 1.85), rows=4000, lost=True)
 
