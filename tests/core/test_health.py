@@ -177,7 +177,7 @@ def test_ejections_in_a_row_are_counted_until_it_is_well_again() -> None:
 
 def returned(cap: int = 100) -> Hall:
     """Endpoint a was away and has just come back; b is well."""
-    house = hall(cap=cap)
+    house = hall(cap=cap, routing="least-requests")
     house.probe("p/a:1", ok=False)
     house.probe("p/a:1", ok=True)
     return house

@@ -72,12 +72,20 @@ class Trace(Struct, frozen=True):
 
 
 def config(*faults: Fault, cap: int = 2) -> Config:
-    """A gateway before two engines. It does not read their metrics, and its probes cost them nothing."""
+    """A gateway before two engines. It does not read their metrics, and its probes cost them nothing.
+
+    Its policy does not ask for keys of prompts: the shells have different ones.
+    """
     return Config(
         listen=Listen(Address("127.0.0.1", 0)),
         models=(
             Model(
-                MODEL, URLS[:2], saturation="concurrency", cap=cap, queue=Queue(wait_s=3.7, requests_max=4)
+                MODEL,
+                URLS[:2],
+                routing="least-requests",
+                saturation="concurrency",
+                cap=cap,
+                queue=Queue(wait_s=3.7, requests_max=4),
             ),
         ),
         upstream=Upstream(first_byte_s=2.6, idle_s=1.4),
