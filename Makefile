@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements.txt requirements-model.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-slow check bench-dataplane bench-core lock clean
+.PHONY: help install serve test test-slow check bench-dataplane bench-core bench-routing lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench-dataplane: .venv/installed ## CPU per request and per chunk, beside peers 
 
 bench-core: .venv/installed ## What a request costs the core while 100,000 wait
 	$(BIN)/python benchmarks/core_queue.py
+
+bench-routing: .venv/installed ## Routing policies beside each other, an hour on two cores (QUICK=1: three minutes)
+	$(BIN)/python benchmarks/routing.py $(if $(QUICK),--quick)
 
 lock: .venv/installed ## Make requirements.txt anew from pyproject.toml (needs pip-tools)
 	pip-compile --quiet --strip-extras --allow-unsafe --all-extras --generate-hashes --no-header --upgrade \

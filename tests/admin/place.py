@@ -17,6 +17,7 @@ from maitred.config.kinds import Address
 from maitred.config.raw import ConfigError
 from maitred.config.tree import Admin
 from maitred.core.words import Endpoint, EndpointState, Facts, Load
+from maitred.observe.decisions import Decisions, Page, Wanted
 from maitred.observe.exposition import render
 from maitred.observe.findings import Finding
 from maitred.observe.kv_events import KvFigures
@@ -62,6 +63,7 @@ class FakeDesk:
         self.listed = [endpoint()]
         self.found = [FINDING]
         self.heard: dict[str, KvFigures] = {}
+        self.log = Decisions(100, wall=lambda: 1_700_000_000.0)
         self.config: list[str] | ConfigError = []
         self.asked_in: list[threading.Thread] = []
 
@@ -76,6 +78,10 @@ class FakeDesk:
     async def findings(self) -> Sequence[Finding]:
         self.asked_in.append(threading.current_thread())
         return self.found
+
+    async def decisions(self, wanted: Wanted) -> Page:
+        self.asked_in.append(threading.current_thread())
+        return self.log.page(wanted)
 
     async def hold(self, name: str, held: bool) -> bool:
         self.asked_in.append(threading.current_thread())

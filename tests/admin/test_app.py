@@ -14,6 +14,7 @@ from maitred.config.raw import ConfigError
 from maitred.core.words import Endpoint
 from maitred.observe.kv_events import COUNTS, figures
 from tests.admin.place import NOW, FakeDesk, endpoint
+from tests.observe.test_decisions import keep
 
 T = TypeVar("T")
 
@@ -48,13 +49,14 @@ def call(
     async def send(message: Any) -> None:
         sent.append(message)
 
+    path, _, query = path.partition("?")
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
         "method": method,
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "headers": [(b"host", b"127.0.0.1:9000"), (b"authorization", f"Bearer {TOKEN}".encode())],
     }
     app = build(desk or FakeDesk(), ask, render, lambda: NOW, TOKEN)
@@ -152,6 +154,30 @@ def test_findings_are_shown_whole() -> None:
             }
         ],
     )
+
+
+def test_decisions_are_told_by_what_is_asked_for() -> None:
+    desk = FakeDesk()
+    keep(desk.log, 1, "r1", where="qwen/b:1")
+    keep(desk.log, 2, "r2")
+    keep(desk.log, 3, "r1")
+
+    def told(query: str) -> tuple[list[int], int | None]:
+        status, page = decoded(f"/admin/v1/decisions{query}", desk=desk)
+        assert status == 200
+        return [each["number"] for each in page["decisions"]], page["before"]
+
+    assert told("") == ([3, 2, 1], None)
+    assert told("?id=r1&limit=1") == ([3], 3)
+    assert told("?id=r1&limit=1&before=3") == ([1], None)
+    assert told("?endpoint=qwen%2Fb%3A1&model=alias") == ([1], None)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=many", "before=x", "tenant=a"])
+def test_what_cannot_be_asked_of_decisions_is_a_400(query: str) -> None:
+    status, said = decoded(f"/admin/v1/decisions?{query}")
+    assert (status, said["error"]["code"]) == (400, "bad_query")
+    assert "the query cannot be used: " in said["error"]["message"]
 
 
 def test_an_endpoint_is_taken_out_and_let_in_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from random import Random
 
@@ -61,6 +62,43 @@ def test_what_a_request_leaves_in_a_cache_is_known() -> None:
                 assert f'maitred_kv_events_used{{endpoint="{name}"}} 1.0\n' in text
                 assert f'maitred_kv_events_blocks{{endpoint="{name}"}} 4.0\n' in text
                 assert "maitred_kv_events_foreign_total 0.0\n" in text
+            finally:
+                client.leave()
+                await app.stop()
+        assert len(asyncio.all_tasks()) == 1
+
+    uvloop.run(test())
+
+
+def test_what_was_told_is_what_the_engine_reports_of_the_next_request() -> None:
+    async def test() -> None:
+        port, network = free_port(), Sockets()
+        async with serving(None, network, KvEvents(f"tcp://*:{port}", 32, time.time)) as place:
+            heard = Cache(events=Events(port=port))
+            config = Config(
+                listen=Listen(Address("127.0.0.1", 0)),
+                models=(Model(MODEL, (place.url,), routing="default", tokens="engine", cache=heard),),
+                health=Health(generate=False),
+            )
+            app = GatewayApp(config, network, time.monotonic, seed=1)
+            client = await connected(network, await app.start())
+            name = f"{MODEL}/{place.url.removeprefix('http://')}"
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    while name not in await Desk(app, lambda: config).kv_events():
+                        await asyncio.sleep(0.01)
+                for _ in range(2):
+                    client.send(post(CHAT, LONG))
+                    answer = await client.answer("POST")
+                    assert answer.status == 200
+                    await until_used(Desk(app, lambda: config), name)
+                usage = json.loads(answer.body)["usage"]
+                cached = usage["prompt_tokens_details"]["cached_tokens"]
+                assert cached == 4 * 32
+                text = b"".join(render(app.metrics)).decode()
+                for kind in ("predicted", "reported"):
+                    labels = f'endpoint="{name}",index="precise",kind="{kind}"'
+                    assert f"maitred_cached_tokens_total{{{labels}}} {cached}.0\n" in text
             finally:
                 client.leave()
                 await app.stop()

@@ -66,7 +66,7 @@ COMMANDS = dict(commands(main))
 def test_these_are_the_commands() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         "", "serve", "demo", "config", "config show", "config schema", "replay",
-        "endpoints", "findings", "reload", "bench", "twin",
+        "endpoints", "explain", "findings", "reload", "bench", "twin",
         "keys", "keys add", "keys list", "keys revoke", "db", "db upgrade",
         "simulate", "simulate calibrate", "simulate profiles",
     }  # fmt: skip

@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from maitred.control.watch import ANSWERS_MIN, KINDS, LAG_S, LOOKS, PERIOD_S, STALE_S, Watch
-from maitred.core.events import Answered
+from maitred.core.events import Answered, Ended
 from maitred.core.gateway import Gateway
+from maitred.core.outcome import Outcome
 from maitred.core.words import (
     Abilities,
     Api,
@@ -23,6 +24,7 @@ from maitred.core.words import (
     Request,
     Settings,
     Ticket,
+    Usage,
 )
 from maitred.observe.findings import KINDS as ALL_KINDS
 from maitred.observe.findings import Findings
@@ -66,6 +68,13 @@ class Scene:
             ticket.ttft_s = goal_s
             leg = Leg(1, ticket, self.endpoints[0], 0, 1, self.now + queue_s)
             self.watch.hears[Answered](Answered(self.now + ttft_s, leg))
+
+    def found(self, count: int, thought: int, reported: int, *, exact: bool = False) -> None:
+        """So many answers end, of whose prompts so much was thought cached, and so much reported."""
+        for _ in range(count):
+            ticket = Ticket(Request("r", Api.CHAT, "q", "q", True), Identity(), self.now, self.now + 30)
+            ticket.legs = [Leg(1, ticket, self.endpoints[0], 0, 1, self.now, thought=thought, exact=exact)]
+            self.watch.hears[Ended](Ended(self.now, ticket, Outcome.COMPLETED, Usage(1000, reported, 1)))
 
     def look(self, load: Load | None = None) -> dict[str, tuple[str, str]]:
         """What is found now, by place and kind, after another period in which engines said this."""
@@ -254,3 +263,42 @@ def test_it_is_settled_once_the_loop_was_in_time_for_more_than_half_of_a_minute(
     assert late(scene, 0.5, looks=LOOKS) == {"loop_lag gateway"}
     assert late(scene, 0.0, looks=LOOKS // 2) == {"loop_lag gateway"}
     assert late(scene, 0.0) == set()
+
+
+# -- caches --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reported", "exact", "advice"),
+    [(0, False, "--enable-prompt-tokens-details"), (70, False, "cache.events"), (350, True, "token ids")],
+)
+def test_a_cache_that_has_far_less_than_was_thought_is_found(reported: int, exact: bool, advice: str) -> None:
+    scene = Scene()
+    scene.found(ANSWERS_MIN, 800, reported, exact=exact)
+    what, do = scene.look()["cache_absent q/a:1"]
+    assert f"8000 tokens thought cached in a minute it reports {reported * ANSWERS_MIN}" in what
+    assert advice in do
+    scene.found(2 * ANSWERS_MIN, 800, 800, exact=exact)
+    assert scene.look() == {}
+
+
+@pytest.mark.parametrize(
+    ("count", "thought", "reported", "exact"),
+    [(9, 800, 0, False), (20, 0, 0, False), (20, 800, 80, False), (20, 800, 400, True), (20, 800, 900, True)],
+)
+def test_a_few_answers_or_enough_of_it_are_no_finding(
+    count: int, thought: int, reported: int, exact: bool
+) -> None:
+    scene = Scene()
+    scene.found(count, thought, reported, exact=exact)
+    assert scene.look() == {}
+
+
+def test_a_cache_has_to_have_half_as_much_again_to_be_well() -> None:
+    scene = Scene()
+    scene.found(10, 800, 60)
+    assert scene.look()
+    scene.found(10, 800, 170)
+    assert "cache_absent q/a:1" in scene.look()
+    scene.found(10, 800, 200)
+    assert scene.look() == {}

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from maitred.core import blocks as module
 from maitred.core.blocks import SOON_S, Blocks
+from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, KvEvents, Leg, Request
 from tests.core.places import endpoint, ticket
 
@@ -122,6 +124,17 @@ def test_nothing_is_expected_of_who_does_not_tell() -> None:
     assert blocks.match(asked(), 10.0) == {}
 
 
+def test_by_what_it_is_known_and_what_is_wrong_with_that() -> None:
+    blocks = telling(A)
+    assert blocks.index(asked(), A.name) == ("precise", "")
+    assert blocks.index(asked(), B.name) == ("approximate", "no_events")
+    plain = Request("r", Api.CHAT, "m", "p")
+    for more, why in (({}, "off"), ({"block_tokens": 16}, "short"), ({"untold": NoTokens.BUSY}, "busy")):
+        assert blocks.index(structs.replace(plain, **more), A.name) == ("approximate", why)
+    blocks.hear(A, KvEvents(A.name, lost=True))
+    assert blocks.index(asked(), A.name) == ("precise", "lost")
+
+
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCKS_MAX", 8)
     monkeypatch.setattr(module, "SOON_MAX", 6)
@@ -156,39 +169,36 @@ def test_as_a_plain_model_has_it(acts: list[tuple[str, int, int, int]]) -> None:
     soon: dict[str, dict[int, float]] = {}
     now = 0.0
     for act, who, which, count in acts:
-        place, keys = places[who], chains[which][:count]
+        place, sent = places[who], chains[which][:count]
         name = place.name
         match act:
             case "store":
-                blocks.hear(place, KvEvents(name, keys))
+                blocks.hear(place, KvEvents(name, sent))
                 if name in told:
-                    told[name].update(keys)
-                    for key in keys:
+                    told[name].update(sent)
+                    for key in sent:
                         soon[name].pop(key, None)
             case "remove":
-                blocks.hear(place, KvEvents(name, removed=keys[-1:]))
-                told.get(name, set()).discard(keys[-1])
+                blocks.hear(place, KvEvents(name, removed=sent[-1:]))
+                told.get(name, set()).discard(sent[-1])
             case "clear":
-                blocks.hear(place, KvEvents(name, keys, cleared=True))
-                told[name], soon[name] = set(keys), {}
+                blocks.hear(place, KvEvents(name, sent, cleared=True))
+                told[name], soon[name] = set(sent), {}
             case "lose":
                 blocks.hear(place, KvEvents(name, cleared=True, lost=True))
                 told.pop(name, None)
                 soon.pop(name, None)
             case "send":
-                blocks.sent(leg(place, keys), now)
+                blocks.sent(leg(place, sent), now)
                 if name in soon:
-                    soon[name].update(dict.fromkeys(keys, now + SOON_S))
+                    soon[name].update(dict.fromkeys(sent, now + SOON_S))
             case _:
                 now += count / 2
         for chain in chains:
             wanted = {}
-            for known in told:
-                there = 0
-                while there < 6 and (
-                    chain[there] in told[known] or soon[known].get(chain[there], -1.0) > now
-                ):
-                    there += 1
+            for known, keys in told.items():
+                expected = {key for key, until in soon[known].items() if until > now}
+                there = next((at for at, key in enumerate(chain) if key not in keys | expected), 6)
                 if there:
                     wanted[known] = there * 16
             found = blocks.match(asked(chain), now)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
+from maitred.core.blocks import SOON_S
 from maitred.core.chooser import ROUTING
 from maitred.core.journal import replay
 from maitred.core.recipe import Piece, Recipe
-from maitred.core.words import Facts, Load, Observed, PoolSettings, Settings
+from maitred.core.words import Facts, KvEvents, Leg, Load, Observed, PoolSettings, Settings, Usage
 from tests.core.hall import Hall, limited
 
 CHANCE = Recipe(scorers=(Piece("prefix"), Piece("session", weight=2.0)), picker=Piece("weighted-random"))
@@ -60,3 +62,90 @@ def test_a_prompt_waits_for_the_endpoint_that_has_it_where_its_policy_says_so() 
     hall.finish(first.ticket)
     assert hall.seated() == [again]
     assert again.legs[0].endpoint is first.endpoint
+
+
+KEYS = tuple(range(60))
+
+
+def asks(hall: Hall, keys: tuple[int, ...] = KEYS) -> Leg:
+    return hall.seat(prompt_tokens=960, prompt_exact=True, blocks=keys, block_tokens=16)
+
+
+def tells(hall: Hall, host: str, **more: Any) -> None:
+    hall.gateway.update(KvEvents(f"p/{host}:1", **more), hall.now)
+
+
+def test_who_tells_is_believed_whatever_was_thought() -> None:
+    hall = Hall(Settings(default=PoolSettings(routing="default")))
+    hall.open(p="ab")
+    first = asks(hall)
+    assert (first.thought, first.exact, first.fresh) == (0, False, 960)
+    assert (asks(hall).endpoint, asks(hall).thought) == (first.endpoint, 960)
+    mine, other = first.endpoint.name[2], "ab".replace(first.endpoint.name[2], "")
+    tells(hall, mine, cleared=True)
+    tells(hall, other, stored=KEYS[:40], cleared=True)
+    again = asks(hall)
+    assert again.endpoint is not first.endpoint
+    assert (again.thought, again.exact, again.fresh) == (640, True, 320)
+    assert replay(hall.lines) == len(hall.lines) - 1
+
+
+def test_who_does_not_tell_is_guessed_beside_who_does() -> None:
+    hall = Hall(Settings(default=PoolSettings(routing="default")))
+    hall.open(p="ab")
+    first = asks(hall)
+    mine, other = first.endpoint.name[2], "ab".replace(first.endpoint.name[2], "")
+    tells(hall, other, stored=KEYS[:10], cleared=True)
+    again = asks(hall)
+    assert (again.endpoint, again.thought, again.exact) == (first.endpoint, 960, False)
+    assert again.ticket.cached == {f"p/{mine}:1": 960, f"p/{other}:1": 160}
+    assert list(again.ticket.cached.values()) == [960, 160]
+
+
+def test_what_was_just_sent_to_who_tells_is_expected_there() -> None:
+    hall = Hall(Settings(default=PoolSettings(routing="default")))
+    hall.open(p="ab")
+    for host in "ab":
+        tells(hall, host, cleared=True)
+    first = asks(hall)
+    assert asks(hall).endpoint is first.endpoint
+    hall.now += SOON_S + 1
+    late = asks(hall)
+    assert (late.thought, late.exact) == (0, True)
+
+
+def test_what_a_restarted_engine_told_before_is_forgotten() -> None:
+    hall = Hall(Settings(default=PoolSettings(routing="default")))
+    hall.address(p="a")
+    hall.probe("p/a:1", facts=Facts(model="p", started_at=1e6))
+    tells(hall, "a", stored=KEYS, cleared=True)
+    assert asks(hall).exact
+    hall.probe("p/a:1", facts=Facts(model="p", started_at=2e6))
+    assert not asks(hall, tuple(range(100, 160))).exact
+    tells(hall, "a", stored=KEYS[:5])
+    assert not asks(hall).exact
+    tells(hall, "a", stored=KEYS[:5], cleared=True)
+    assert asks(hall).exact
+
+
+def test_what_who_leaves_has_told_is_forgotten() -> None:
+    hall = Hall(Settings(default=PoolSettings(routing="default")))
+    hall.open(p="ab")
+    tells(hall, "a", stored=KEYS, cleared=True)
+    blocks = hall.gateway._pools["p"].blocks
+    hall.address(p="b")
+    assert not len(blocks)
+
+
+def test_what_is_found_of_what_was_thought_bounds_what_is_predicted() -> None:
+    hall = Hall(Settings(default=PoolSettings(routing="default")))
+    hall.open(p="a")
+    for _ in range(10):
+        hall.finish(asks(hall).ticket, usage=Usage(960, 480, 1))
+    assert (asks(hall).thought, asks(hall).fresh) == (960, 480)
+
+
+def test_events_of_who_is_not_listed_are_of_no_use() -> None:
+    hall = Hall(Settings(default=PoolSettings(routing="default")))
+    tells(hall, "a", cleared=True)
+    assert not hall.gateway._pools

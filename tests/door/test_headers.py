@@ -70,6 +70,14 @@ def test_a_band_is_one_of_those_it_may_use(name: bytes) -> None:
     assert headers.band({}, TRUSTED) == ""
 
 
+def test_a_receipt_is_for_those_who_may_ask() -> None:
+    asks = Identity(may_set=("receipt",))
+    assert headers.wants_receipt({b"x-maitred-receipt": b"1"}, asks)
+    assert not headers.wants_receipt({b"x-maitred-receipt": b"0"}, asks)
+    assert not headers.wants_receipt({}, asks)
+    assert not headers.wants_receipt({b"x-maitred-receipt": b"1"}, TRUSTED)
+
+
 @pytest.mark.parametrize("name", TTFT)
 def test_a_time_to_first_token_is_in_milliseconds(name: bytes) -> None:
     assert headers.ttft_s({name: b"1500"}, TRUSTED) == 1.5

@@ -2,8 +2,8 @@
 
 What the shells may name as they like is named by its order: requests and their fingerprints. Left out are
 the sizes of a body and the keys of its prompt, of which the simulator knows more; what is only for people
-(`why`, `detail`); facts, since an engine tells more of them than its model has; and the calendar, which the
-simulator has none of.
+(`why`, `detail`); facts, since an engine tells more of them than its model has; whose decisions are kept,
+which is chance; and the calendar, which the simulator has none of.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOLERANCE = 1e-6
 LEFT_OUT = {
     "Request": (
         *("id", "body_bytes", "fingerprint", "prompt_tokens", "prompt_exact", "output_tokens_max"),
-        *("prefix", "blocks", "block_tokens", "session"),
+        *("prefix", "blocks", "block_tokens", "session", "receipt"),
     ),
     "Failure": ("detail", "retry_after_s"),
     "Probed": ("facts", "why"),

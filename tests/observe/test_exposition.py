@@ -47,6 +47,8 @@ def lived_in() -> Metrics:
     metrics(Answered(100.1, leg))
     metrics(LegFailed(100.2, leg, Failure(FailureKind.TRUNCATED), again=False))
     metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(1, 0, 2)))
+    seat(ticket, 100.3, where).thought = 0
+    metrics(Ended(100.4, ticket, Outcome.COMPLETED, Usage(20, 16, 2)))
     return metrics
 
 

@@ -213,6 +213,32 @@ def test_only_completed_requests_meet_an_slo() -> None:
     assert lines(metrics, "slo_met_total") == ['slo_met_total{model="qwen"} 0.0']
 
 
+def test_predicted_cached_tokens_stand_beside_the_reported_ones() -> None:
+    metrics, one = Metrics("1"), endpoint()
+    moved(metrics, one, EndpointState.READY)
+    for thought, exact, outcome, said in (
+        (64, False, Outcome.COMPLETED, Usage(100, 32, 1)),
+        (80, True, Outcome.COMPLETED, Usage(100, 80, 1)),
+        (96, True, Outcome.COMPLETED, Usage(100, 48, 1, exact=False)),
+        (96, True, Outcome.FAILED_TRUNCATED, Usage(100, 48, 1)),
+        (-1, False, Outcome.COMPLETED, Usage(100, 48, 1)),
+    ):
+        ticket = queued()
+        ticket.prompt_tokens = 100
+        leg = seat(ticket, 101.0, one)
+        leg.thought, leg.exact, leg.fresh = thought, exact, 100 - thought
+        metrics(Ended(102.0, ticket, outcome, said))
+    assert lines(metrics, "cached_tokens_total") == [
+        f'cached_tokens_total{{endpoint="{one.name}",index="{index}",kind="{kind}"}} {tokens}.0'
+        for index, kind, tokens in (
+            ("approximate", "predicted", 64),
+            ("approximate", "reported", 32),
+            ("precise", "predicted", 80),
+            ("precise", "reported", 80),
+        )
+    ]
+
+
 def test_an_endpoint_shows_its_state_and_load_until_it_is_gone() -> None:
     metrics, one = Metrics("1"), endpoint(state=EndpointState.PROBING)
     moved(metrics, one, EndpointState.READY)

@@ -31,6 +31,7 @@ from starlette.routing import Route
 from maitred.admin.gate import Gate, problem
 from maitred.config.raw import ConfigError
 from maitred.core.words import Endpoint
+from maitred.observe.decisions import Page, Wanted
 from maitred.observe.exposition import CONTENT_TYPE
 from maitred.observe.findings import Finding
 from maitred.observe.kv_events import KvFigures
@@ -57,6 +58,9 @@ class Desk(Protocol):
 
     async def findings(self) -> Sequence[Finding]:
         """What is wrong now."""
+
+    async def decisions(self, wanted: Wanted) -> Page:
+        """The last decisions that were kept."""
 
     async def hold(self, name: str, held: bool) -> bool:
         """Take an endpoint out or let it in again; False when there is none of this name."""
@@ -182,6 +186,7 @@ def build(
             Route("/admin/v1/endpoints/{name:path}/drain", answers.drain, methods=["POST"]),
             Route("/admin/v1/endpoints/{name:path}/undrain", answers.undrain, methods=["POST"]),
             Route("/admin/v1/findings", answers.findings),
+            Route("/admin/v1/decisions", answers.decisions),
             Route("/admin/v1/reload", answers.reload, methods=["POST"]),
         ],
         middleware=[Middleware(Gate, token=token, hosts=hosts)],
@@ -215,6 +220,13 @@ class _Answers:
 
     async def findings(self, _request: Request) -> Response:
         return _json(await self._ask(self._desk.findings, ANSWER_S))
+
+    async def decisions(self, request: Request) -> Response:
+        try:
+            wanted = msgspec.convert(dict(request.query_params), Wanted, strict=False)
+        except msgspec.ValidationError as error:
+            return problem(400, "bad_query", f"the query cannot be used: {error}")
+        return _json(await self._ask(lambda: self._desk.decisions(wanted), ANSWER_S))
 
     async def drain(self, request: Request) -> Response:
         return await self._hold(request.path_params["name"], held=True)

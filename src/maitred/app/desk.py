@@ -14,6 +14,7 @@ from maitred.app.gateway import GatewayApp
 from maitred.config.raw import ConfigError
 from maitred.config.tree import Config
 from maitred.core.words import Endpoint, Held
+from maitred.observe.decisions import Page, Wanted
 from maitred.observe.findings import Finding
 from maitred.observe.kv_events import KvFigures
 
@@ -45,6 +46,10 @@ class Desk:
     async def findings(self) -> Sequence[Finding]:
         """What is wrong now."""
         return self._app.findings.current()
+
+    async def decisions(self, wanted: Wanted) -> Page:
+        """The last decisions that were kept."""
+        return self._app.decisions.page(wanted)
 
     async def hold(self, name: str, held: bool) -> bool:
         """Drain an endpoint, or let it in again; False where there is none of that name."""

@@ -43,6 +43,7 @@ from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
 from maitred.observe.access import AccessLog
 from maitred.observe.budgets import budgets
+from maitred.observe.decisions import Decisions
 from maitred.observe.findings import Findings
 from maitred.observe.kv_events import KvFigures
 from maitred.observe.logs import MoveLog
@@ -98,7 +99,8 @@ class GatewayApp:
             self._kv_events,
         )
         self.hub = Hub()
-        for subscriber in (self.metrics, MoveLog(), access):
+        self.decisions = Decisions(config.decisions.keep)
+        for subscriber in (self.metrics, MoveLog(), access, self.decisions):
             if subscriber is not None:
                 self.hub.subscribe(subscriber.hears)
         self.hub.subscribe({LegFailed: self._leg_failed})
@@ -108,6 +110,7 @@ class GatewayApp:
         self.house = House(core, clock, self.hub.tell)
         self.tokens = Tokens(self.pool, core.table, self.hub.tell, self.findings, clock)
         self.tokens.apply(config.models)
+        self.kv_events = KvListener(config, core.table, self.house.update, self.findings, clock, time.time)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
         self.front = Front(self._service(config), note, frozenset(config.http.cors))
@@ -124,7 +127,6 @@ class GatewayApp:
             config.scrape.period_s,
             config.scrape.timeout_s,
         )
-        self.kv_events = KvListener(config, core.table, self.house.update, self.findings, clock, time.time)
         self._accountant = Accountant(
             self.identities.store,
             core.limiter.charged,
@@ -181,6 +183,7 @@ class GatewayApp:
         self.kv_events.apply(config)
         self._accountant.period_s, self._accountant.book = config.accounts.period_s, self.identities.store
         self.metrics.slos = _slos(config)
+        self.decisions.keep = config.decisions.keep
         self._adopt(config, settings)
         self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
         self.config = config
@@ -253,6 +256,9 @@ class GatewayApp:
             identify,
             self.journeys,
             frozenset(config.tenants),
+            self.tokens.sources,
+            self.kv_events.block_tokens,
+            config.decisions.sample,
         )
 
     def _connection(self) -> ServerConnection:

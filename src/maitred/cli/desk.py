@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
+
+from maitred.cli.text import columns, plain
 
 ADMIN = "http://127.0.0.1:9000"
 VARIABLE = "MAITRED_ADMIN_TOKEN"
@@ -88,6 +90,31 @@ def findings(admin: str, token_file: Path | None, as_json: bool) -> None:
 
 
 @click.command()
+@click.argument("request_id", metavar="ID")
+@reach
+def explain(request_id: str, admin: str, token_file: Path | None, as_json: bool) -> None:
+    """Tell why a request of a running gateway went where it went.
+
+    ID is what its answer says in x-request-id, and its line in the access log. Only some decisions are kept:
+    those of requests that ask for a receipt, and as many others as decisions.sample says.
+
+    \b
+      maitred explain req-5d0c6e9f0a-1f
+    """
+    from urllib.parse import urlencode
+
+    from maitred.cli.receipts import explained
+
+    path = f"/admin/v1/decisions?{urlencode({'id': request_id})}"
+    decisions = _ask("GET", path, admin, token_file)["decisions"]
+    if not decisions:
+        raise click.ClickException(
+            f"no decision of {plain(request_id)} is kept; decisions.sample says how many are"
+        )
+    _say(decisions, as_json, explained)
+
+
+@click.command()
 @reach
 def reload(admin: str, token_file: Path | None, as_json: bool) -> None:
     """Have a running gateway read its configuration again.
@@ -160,8 +187,8 @@ def _give_up(status: int, answer: Any, admin: str, token: str | None) -> None:
             f"{admin} {does}; give that of its admin.token with --token-file or {VARIABLE}"
         )
     for line in error.get("errors", ()):
-        click.echo(_plain(line), err=True)
-    raise click.ClickException(f"{_plain(error.get('message'))} ({admin})")
+        click.echo(plain(line), err=True)
+    raise click.ClickException(f"{plain(error.get('message'))} ({admin})")
 
 
 def _say(answer: Any, as_json: bool, words: Callable[[Any], str]) -> None:
@@ -172,22 +199,14 @@ def _table(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "There are no endpoints."
     head = ("name", "state", "running", "waiting", "engine", "model", "why")
-    return _columns([head, *(_cells(row) for row in rows)])
+    return columns([head, *(_cells(row) for row in rows)])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     state = f"{row['state']} (held)" if row["held"] else row["state"]
     engine = f"{row['engine']} {row['version']}".strip()
     cells = (row["name"], state, row["running"], row["engine_waiting"], engine, row["model"], row["why"])
-    return tuple("-" if cell in (None, "") else _plain(cell) for cell in cells)
-
-
-def _columns(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return tuple("-" if cell in (None, "") else plain(cell) for cell in cells)
 
 
 def _list_findings(found: list[dict[str, Any]]) -> str:
@@ -195,17 +214,12 @@ def _list_findings(found: list[dict[str, Any]]) -> str:
         return "Nothing is wrong."
     return "\n".join(
         f"{datetime.fromtimestamp(finding['since_ms'] / 1000).astimezone():%Y-%m-%d %H:%M:%S}  "
-        f"{_plain(finding['kind'])}  {_plain(finding['where'])}\n"
-        f"  {_plain(finding['what'])}\n  {_plain(finding['do'])}"
+        f"{plain(finding['kind'])}  {plain(finding['where'])}\n"
+        f"  {plain(finding['what'])}\n  {plain(finding['do'])}"
         for finding in found
     )
 
 
 def _reloaded(answer: dict[str, Any]) -> str:
-    waiting = [_plain(path) for path in answer["restart_needed"]]
+    waiting = [plain(path) for path in answer["restart_needed"]]
     return "\n".join(["The configuration is in force.", *(f"{path}: after a restart" for path in waiting)])
-
-
-def _plain(value: object) -> str:
-    """Text without what a terminal would obey: engines and files have a say in it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(value))

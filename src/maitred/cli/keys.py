@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from maitred.core.limits import Limits
     from maitred.store.rows import KeyRow
 
-MAY_SET = ("tenant", "band", "slo")
+MAY_SET = ("tenant", "band", "slo", "receipt")
 KEY_BYTES_MAX = 8192
 
 file = click.option(
@@ -40,7 +40,9 @@ def keys() -> None:
 @click.option("--band", "bands", multiple=True, help="A band it may wait in; the first counts unless asked.")
 @click.option("--expires", help="When it ends: a duration such as 720h, or a day such as 2027-01-31 (UTC).")
 @click.option("--limit", "limits", multiple=True, metavar="NAME=N", help="Such as requests_per_min=60.")
-@click.option("--may-set", multiple=True, type=click.Choice(MAY_SET), help="What its headers may say.")
+@click.option(
+    "--may-set", multiple=True, type=click.Choice(MAY_SET), help="What its headers may say, or ask for."
+)
 @click.option("--note", default="", help="What it is for.")
 @click.option("--import", "imports", is_flag=True, help="Keep a key in use elsewhere, read from stdin.")
 def add(

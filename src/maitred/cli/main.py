@@ -108,6 +108,7 @@ def demo(engines: int, **flags: str | None) -> None:
 
 for command in (
     desk.endpoints,
+    desk.explain,
     desk.findings,
     desk.reload,
     keys.keys,

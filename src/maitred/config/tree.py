@@ -446,6 +446,20 @@ class Journal(Struct, frozen=True):
     bytes_max: Annotated[int, Setting("bytes_max", SIZE, "Largest size of the journal.")] = 256 * _MIB
 
 
+class Decisions(Struct, frozen=True):
+    """Which choices of an endpoint are kept for whoever asks why."""
+
+    keep: Annotated[int, Setting("keep", NUMBER, "Most decisions kept; 16 MiB bound them, too.")] = 1000
+    sample: Annotated[
+        float,
+        Setting(
+            "sample",
+            PERCENT,
+            "Part of the requests whose decisions are kept, beside those that ask for a receipt.",
+        ),
+    ] = 0.01
+
+
 class Config(Struct, frozen=True):
     """The whole tree. Either `models` or `endpoints` names the engines; the loader sees to it."""
 
@@ -489,6 +503,7 @@ class Config(Struct, frozen=True):
     log: Annotated[Log, Setting("log", Log)] = Log()
     simulate: Annotated[Simulate, Setting("simulate", Simulate)] = Simulate()
     journal: Annotated[Journal | None, Setting("journal", Journal, derived="off")] = None
+    decisions: Annotated[Decisions, Setting("decisions", Decisions)] = Decisions()
 
     def core_settings(self) -> Settings:
         """The part the core decides by. A pool is named after its model; learned models get the default."""

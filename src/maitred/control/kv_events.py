@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ class Listener:
         self._unbound: dict[Address, str] = {}
         self._foreign: dict[Address, int] = {}
         self._owners: dict[tuple[str, bytes], list[Line]] = {}  # by place and topic
+        self._sizes: dict[str, int] = {}  # of blocks, by pool, since the last look
         self.apply(config)
 
     def apply(self, config: Config) -> None:
@@ -129,6 +131,7 @@ class Listener:
             if wanted.get(name) != (line.feed.endpoint, line.events) or line.url != line.feed.endpoint.url:
                 self._drop(name)
         self._owners.clear()
+        self._sizes.clear()
         self._bind([events for _, events in wanted.values()])
         for name, (endpoint, events) in wanted.items():
             if name not in self._lines:
@@ -158,11 +161,14 @@ class Listener:
 
     def block_tokens(self, pool: str) -> int:
         """The size of a pool's blocks: what most of its endpoints have told; 0 while none has."""
-        sizes = [
-            line.feed.rekey.block_tokens for line in self._lines.values() if line.feed.endpoint.pool == pool
-        ]
-        told = [size for size in sizes if size]
-        return max(told, key=told.count, default=0)
+        known = self._sizes.get(pool)
+        if known is None:
+            feeds = [line.feed for line in self._lines.values() if line.feed.endpoint.pool == pool]
+            told = Counter(feed.rekey.block_tokens for feed in feeds if feed.rekey.block_tokens)
+            if not told:
+                return 0
+            known = self._sizes[pool] = told.most_common(1)[0][0]
+        return known
 
     # -- who is heard -----------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What a minute of service tells an operator that no status does.
 
-Late answers, caps too low or too high, and a gateway that is itself the bottleneck.
+Late answers, caps too low or too high, caches that do not hold what was thought, and a gateway that is itself
+the bottleneck.
 
 Everything is judged by a whole minute of looks, and what was found needs less to stay than it took to be
 found, so that no finding flaps.
@@ -12,12 +13,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from maitred.core.events import Answered, Hears
+from maitred.core.events import Answered, Ended, Hears
 from maitred.core.gateway import Gateway
+from maitred.core.outcome import Outcome
 from maitred.core.words import Endpoint, EndpointState
 from maitred.observe.findings import Findings
 
-KINDS = ("ttft_missed", "cap_too_low", "engine_queues", "loop_lag")
+KINDS = ("ttft_missed", "cap_too_low", "engine_queues", "cache_absent", "loop_lag")
 """The kinds of finding that are made and settled here."""
 
 PERIOD_S = 5.0
@@ -25,19 +27,26 @@ LOOKS = 12
 """Looks that make a minute."""
 
 ANSWERS_MIN = 10
-"""Streams in a minute of which most say something."""
+"""Answers in a minute of which most say something."""
 LATE, STILL_LATE = 0.5, 0.25
 """Part of the streams that were late."""
 IDLE_KV = 0.5
 """Use of the KV cache below which more sequences would fit."""
 WAITING, STILL_WAITING = 1.0, 0.5
 """Sequences that wait in an engine, on average."""
+FOUND, FOUND_TOLD = 0.1, 0.5
+"""Part of what was thought cached that an engine finds at least: where it is guessed, and where it tells.
+
+A guess keeps more in mind than an engine can have, so that little may be found in a cache that is too small.
+"""
+FOUND_AGAIN = 1.5
+"""So many times that is enough again."""
 STALE_S = 30.0
 """What an engine said so long ago says nothing of this minute."""
 LAG_S = 0.01
 """A loop this late on average between two looks holds streams up by half a token and more."""
 
-READY = EndpointState.READY
+READY, COMPLETED = EndpointState.READY, Outcome.COMPLETED
 
 _Key = tuple[str, str]
 LOOP: _Key = ("loop_lag", "gateway")
@@ -55,6 +64,18 @@ class Firsts:
         self.answers = self.late = self.held = 0
 
 
+class Found:
+    """Answers of one endpoint since the last look whose prompts were thought cached in part.
+
+    `thought` and `found` are tokens; of `told` answers the engine itself had told what it has.
+    """
+
+    __slots__ = ("answers", "found", "thought", "told")
+
+    def __init__(self) -> None:
+        self.answers = self.thought = self.found = self.told = 0
+
+
 class Watch:
     """Counts streams as they begin, looks at the endpoints now and then, and tells what is wrong.
 
@@ -68,12 +89,13 @@ class Watch:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.hears: Hears = {Answered: self._answered}
+        self.hears: Hears = {Answered: self._answered, Ended: self._ended}
         self._gateway = gateway
         self._findings = findings
         self._clock = clock
         self._sleep = sleep
         self._firsts: dict[str, Firsts] = {}
+        self._found: dict[str, Found] = {}
         self._late_s, self._beats = 0.0, 0
         self._minutes: dict[_Key, deque[tuple[float, ...]]] = {}
         self._seen: dict[_Key, deque[tuple[float, ...]]] = {}
@@ -94,11 +116,14 @@ class Watch:
         """What is wrong now, each as (kind, where, what, do); to be asked each PERIOD_S."""
         self._seen = {}
         firsts, self._firsts = self._firsts, {}
+        caches, self._found = self._found, {}
         found = [*self._lags()]
         for pool, endpoints in self._gateway.table.by_pool.items():
             found += self._late(pool, firsts.get(pool) or Firsts())
             found += self._low(pool, endpoints)
             found += self._queues(pool, endpoints)
+            for endpoint in endpoints:
+                found += self._absent(endpoint, caches.get(endpoint.name) or Found())
         told = {(kind, where): self._told.get((kind, where), (what, do)) for kind, where, what, do in found}
         self._minutes, self._told = self._seen, told
         return [(kind, where, what, do) for (kind, where), (what, do) in told.items()]
@@ -116,6 +141,19 @@ class Watch:
         if event.at - ticket.arrival > goal_s:
             firsts.late += 1
             firsts.held += event.leg.seated_at - ticket.arrival > goal_s / 2
+
+    def _ended(self, event: Ended) -> None:
+        usage, legs = event.usage, event.ticket.legs
+        if not legs or usage is None or not usage.exact or event.outcome is not COMPLETED:
+            return
+        leg = legs[-1]
+        if leg.thought > 0:
+            name = leg.endpoint.name
+            found = self._found.get(name) or self._found.setdefault(name, Found())
+            found.answers += 1
+            found.thought += leg.thought
+            found.found += min(leg.thought, usage.cached_tokens)
+            found.told += leg.exact
 
     def _late(self, pool: str, now: Firsts) -> Iterator[tuple[str, str, str, str]]:
         minute = self._minute(("ttft_missed", pool), now.answers, now.late, now.held)
@@ -150,6 +188,24 @@ class Watch:
             if len(minute) == LOOKS and sum(waiting for (waiting,) in minute) > most * LOOKS:
                 what = "requests wait inside the engine, where nobody can order or refuse them"
                 yield *key, what, f"lower cap of {pool}, or see who else sends it requests"
+
+    def _absent(self, endpoint: Endpoint, now: Found) -> Iterator[tuple[str, str, str, str]]:
+        key = ("cache_absent", endpoint.name)
+        minute = self._minute(key, now.answers, now.thought, now.found, now.told)
+        answers, thought, found, told = (sum(counts) for counts in zip(*minute, strict=True))
+        least = (FOUND_TOLD if 2 * told > answers else FOUND) * (FOUND_AGAIN if key in self._told else 1)
+        if answers < ANSWERS_MIN or found >= least * thought:
+            return
+        what = f"of {thought:.0f} tokens thought cached in a minute it reports {found:.0f}"
+        do = "see whether others use it, or its cache is smaller than it tells; cache.events would show"
+        if not endpoint.found and not found:
+            do = (
+                "start vLLM with --enable-prompt-tokens-details, SGLang with --enable-cache-report; "
+                "if it is, prefix caching does not work"
+            )
+        elif 2 * told > answers:
+            do = "compare its token ids and its salt with ours: its KV events are of other blocks"
+        yield *key, what, do
 
     def _lags(self) -> Iterator[tuple[str, str, str, str]]:
         mean_s = self._late_s / max(1, self._beats)

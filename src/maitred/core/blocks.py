@@ -17,6 +17,8 @@ SOON_S = 2.0
 BLOCKS_MAX, SOON_MAX = 1 << 19, 1 << 17
 """Blocks of one endpoint that are kept in mind: told of, and expected. More of them are not believed."""
 
+APPROXIMATE, PRECISE = "approximate", "precise"
+
 
 class Told:
     """What one endpoint has: blocks it told of, and those expected `soon`, each until when.
@@ -77,6 +79,17 @@ class Blocks:
                 cached[self._names[bit]] = end * request.block_tokens
                 rest ^= bit
         return cached
+
+    def index(self, request: Request, name: str) -> tuple[str, str]:
+        """How it is known what an endpoint has of a prompt, and what is wrong with that, "" for nothing."""
+        told = self.told.get(name)
+        if request.untold is not None:
+            return APPROXIMATE, request.untold.label
+        if told is None:
+            return APPROXIMATE, "no_events"
+        if not request.blocks:  # nobody was asked for its tokens, or they are less than a block
+            return APPROXIMATE, "short" if request.block_tokens else "off"
+        return PRECISE, "lost" if told.lost else ""
 
     def hear(self, endpoint: Endpoint, events: KvEvents) -> None:
         """An engine has told what changed."""

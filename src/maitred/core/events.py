@@ -43,6 +43,13 @@ class Tokenized(Struct, frozen=True, gc=False):
     missing: NoTokens | None
 
 
+class Decided(Struct, frozen=True, gc=False):
+    """A leg with a receipt got its seat."""
+
+    at: float
+    leg: Leg
+
+
 class Answered(Struct, frozen=True, gc=False):
     """First content of a stream left for the client; of a plain answer nobody can tell when it came."""
 
@@ -85,7 +92,7 @@ class EndpointMoved(Struct, frozen=True, gc=False):
     why: str
 
 
-Event = AtDoor | Tokenized | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
+Event = AtDoor | Tokenized | Decided | Answered | AnswerBegan | LegFailed | Ended | EndpointMoved
 Emit = Callable[[Event], None]
 Hears = Mapping[type[Event], Callable[[Any], None]]
 """What a subscriber does on each kind of event that concerns it."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core import saturation
+from maitred.core import explain, kept, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
-from maitred.core.events import Answered, Emit, Ended, Event, LegFailed
+from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
@@ -25,6 +25,7 @@ from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
 from maitred.core.queue import NEVER
+from maitred.core.receipt import Receipt
 from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
@@ -162,7 +163,7 @@ class Gateway:
             meant = leg.endpoint
             saturation.give_back(leg, now)
             self._world.touched.add(meant.pool)
-            leg.endpoint, leg.incarnation = real, real.incarnation
+            leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
             saturation.reserve(leg, now)
             self._world.vacated(meant, now)
 
@@ -360,13 +361,17 @@ class Gateway:
             found = pool.next(endpoints, now)
             if found is None:
                 break
-            ticket, endpoint = found
+            ticket, endpoint, offered = found
             if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
                 self._stop(
                     ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
                 )
                 continue
-            effects.append(self._go(ticket, endpoint, pool, now))
+            receipt = None
+            if ticket.request.receipt:  # before it has its seat
+                index = pool.index(ticket, endpoint)
+                receipt = explain.receipt(ticket, endpoint, offered, endpoints, index, pool.limits, now)
+            effects.append(self._go(ticket, endpoint, pool, now, receipt))
         if queue.waiting or queue.earliest < NEVER:
             queue.settle_in()
         if queue.waiting:
@@ -375,13 +380,15 @@ class Gateway:
                 if not may_hope(endpoints, ticket):
                     self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
 
-    def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float) -> Go:
+    def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float, receipt: Receipt | None) -> Go:
         pool.queue.serve(ticket, now)
         self.waiting -= 1
         turn = self._turn = endpoint.turn = self._turn + 1
         endpoint.seated += 1
         attempts = ticket.attempts = ticket.attempts + 1
         leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
+        if pool.prefixes is not None:
+            pool.predict(leg)
         saturation.reserve(leg, now)
         if pool.prefixes is not None:
             pool.prefixes.seated(ticket, endpoint)
@@ -389,6 +396,9 @@ class Gateway:
                 pool.blocks.sent(leg, now)
         ticket.phase = DISPATCHED
         legs = ticket.legs = [leg]
+        if receipt is not None:
+            leg.receipt = receipt
+            self._emit(Decided(now, leg))
         return Go(ticket, legs)
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
@@ -441,6 +451,8 @@ class Gateway:
     def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
         pool.served(now - leg.seated_at)
         request, limits = leg.ticket.request, pool.limits
+        if leg.thought > 0 and usage is not None and usage.exact and request.sequences == 1:
+            kept.learn(leg, usage)
         if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
             saturation.pace(leg, usage, self._by_pool.get(pool.name, ()), now)
         if not limits.cap:

@@ -14,8 +14,10 @@ A home that is full is waited for as long as it would take to read anew what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from maitred.core.candidates import Value, candidates
+from maitred.core.receipt import Candidate
 from maitred.core.saturation import SATURATION, unread
 from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
 
@@ -38,14 +40,20 @@ def worth_until(ticket: Ticket, home: Endpoint) -> float:
     return ticket.arrival + ticket.cached.get(home.name, 0) / home.speed
 
 
-def homes(endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, now: float) -> Endpoint | None:
+def homes(
+    endpoints: Iterable[Endpoint],
+    ticket: Ticket,
+    limits: PoolSettings,
+    now: float,
+    costs: dict[str, float] | None = None,
+) -> Endpoint | None:
     """The ready endpoint of the least cost that has room.
 
-    None: nobody has room, or a full home is worth the wait.
+    None: nobody has room, or a full home is worth the wait. `costs` is told what each costs, for receipts.
     """
     full, excluded, adapter = SATURATION[limits.saturation], ticket.excluded, ticket.request.adapter
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
-    begun = 0.0 if home or ticket.reuse < SHARED else BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
+    begun = _begun_tokens(ticket)
     best: Endpoint | None = None
     least = waiting = NEVER
     for endpoint in endpoints:
@@ -54,18 +62,50 @@ def homes(endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, n
         if adapter and adapter not in endpoint.facts.adapters:
             continue
         tokens: float = prompt + STREAM_TOKENS * endpoint.running
+        had = cached.get(endpoint.name, 0) if cached else 0
         if endpoint.unread:
             tokens += unread(endpoint, now)
-        if cached:
-            tokens -= (1 + MISS) * cached.get(endpoint.name, 0)
         if begun:
             tokens += begun * endpoint.begun
-        cost = tokens * endpoint.slowness / endpoint.speed
+        cost = ((tokens - had) * endpoint.slowness - MISS * had) / endpoint.speed
         if endpoint.share < 1:
             cost += prompt / endpoint.speed * (1 / endpoint.share - 1)
+        if costs is not None:
+            costs[endpoint.name] = cost
         if full(endpoint, ticket, limits, now):
             if endpoint.name == home and now < worth_until(ticket, endpoint):
                 waiting = cost
         elif cost < least or (cost == least and best is not None and endpoint.turn < best.turn):
             best, least = endpoint, cost
     return best if least <= waiting else None
+
+
+def _begun_tokens(ticket: Ticket) -> float:
+    """As how many tokens to be read each beginning counts that an endpoint has, for this ticket."""
+    if ticket.home or ticket.reuse < SHARED:
+        return 0.0
+    return BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
+
+
+def homes_seen(
+    endpoints: Sequence[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
+) -> list[Candidate]:
+    """What each endpoint costs, in seconds, and of what that is made."""
+    costs: dict[str, float] = {}
+    homes(endpoints, ticket, limits, now, costs)
+    begun = _begun_tokens(ticket)
+
+    def told(endpoint: Endpoint) -> Value:
+        token_s, prompt = endpoint.slowness / endpoint.speed, ticket.prompt_tokens
+        cached = ticket.cached.get(endpoint.name, 0)
+        parts = {
+            "read_s": (prompt - cached) * token_s,
+            "unread_s": unread(endpoint, now) * token_s,
+            "streams_s": STREAM_TOKENS * endpoint.running * token_s,
+            "begun_s": begun * endpoint.begun * token_s,
+            "slow_start_s": prompt / endpoint.speed * (1 / endpoint.share - 1),
+            "no_miss_s": -MISS * cached / endpoint.speed,
+        }
+        return costs[endpoint.name], {name: part for name, part in parts.items() if part}
+
+    return candidates(endpoints, ticket, limits, now, told)

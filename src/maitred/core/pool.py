@@ -19,6 +19,7 @@ from maitred.core.words import (
     Endpoint,
     EndpointState,
     Identity,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -136,6 +137,26 @@ class Pool:
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
 
+    def predict(self, leg: Leg) -> None:
+        """Say how much of its prompt the endpoint of a leg should have, and whether its engine told so."""
+        ticket, name = leg.ticket, leg.endpoint.name
+        leg.thought = ticket.cached.get(name, 0)
+        leg.exact = name in self.blocks.told and bool(ticket.request.blocks)
+
+    def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
+        """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
+        request, blocks = ticket.request, self.blocks
+        if self.prefixes is None:
+            return "none", ""
+        if request.untold is not None:
+            return "approximate", request.untold.label
+        told = blocks.told.get(endpoint.name)
+        if told is None:
+            return "approximate", "no_events"
+        if not request.blocks:
+            return "approximate", "no_blocks"
+        return "precise", "lost" if told.lost else ""
+
     def send_home(self, ticket: Ticket) -> None:
         """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""
         ticket.home = ""
@@ -185,8 +206,10 @@ class Pool:
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
         return victims
 
-    def next(self, endpoints: Sequence[Endpoint], now: float) -> tuple[Ticket, Endpoint] | None:
-        """The next ticket that fits somewhere, and where.
+    def next(
+        self, endpoints: Sequence[Endpoint], now: float
+    ) -> tuple[Ticket, Endpoint, Sequence[Endpoint]] | None:
+        """The next ticket that fits somewhere, where, and which endpoints it could choose from.
 
         Others may pass one that is next and fits nowhere, for HOLD_S; then the emptiest endpoint
         is kept for it.
@@ -195,7 +218,7 @@ class Pool:
         if (alone := queue.alone) is not None:
             only = choose(endpoints, alone, limits, now)
             if only is not None:
-                return alone, only
+                return alone, only, endpoints
             if alone.home:
                 self._look_again(alone, endpoints, now)
             return None
@@ -208,7 +231,7 @@ class Pool:
                 self.look_up(ticket, now)
             endpoint = choose(endpoints, ticket, limits, now)
             if endpoint is not None:
-                return ticket, endpoint
+                return ticket, endpoint, endpoints
             if ticket.home:
                 self._look_again(ticket, endpoints, now)
             if not failed:

@@ -1,9 +1,9 @@
 """Which endpoint has which prefix in its cache, as far as can be told from what was sent where.
 
 A prompt is known by chained keys, each of everything up to an end, so that equal keys mean equal beginnings.
-Keys of bytes end at BYTE_ENDS; keys of tokens after each block. What an endpoint was not sent for long is
-forgotten, of one prompt the end first. So who has a key has all before it, and the longest common beginning
-is found by halving.
+Keys of bytes end at BYTE_ENDS, those of tokens after each block; the latter serve where there are no others,
+for not every request has its tokens told. What an endpoint was not sent for long is forgotten, of one prompt
+the end first. So who has a key has all before it, and the longest common beginning is found by halving.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Prefixes:
 
     def match(self, request: Request) -> Mapping[str, int]:
         """Tokens of the prompt that endpoints are thought to have, by their names, the most first."""
-        keys = request.blocks or request.prefix
+        keys = request.prefix or request.blocks
         masks = self._masks
         if not keys or keys[0] not in masks:
             return NOTHING_CACHED
@@ -108,12 +108,14 @@ class Prefixes:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
-        capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
-        self.sent(ticket.request, endpoint, capacity, begins=not ticket.home)
+        request = ticket.request
+        if request.prefix or request.blocks:
+            capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
+            self.sent(request, endpoint, capacity, begins=not ticket.home)
 
     def sent(self, request: Request, endpoint: Endpoint, capacity: int, *, begins: bool = False) -> None:
         """The endpoint has this prompt now. Of `capacity` tokens at least half are kept in mind."""
-        keys = request.blocks or request.prefix
+        keys = request.prefix or request.blocks
         if not keys:
             return
         held = self._held.get(endpoint.name)
@@ -191,7 +193,7 @@ class Prefixes:
 
 def _tokens(request: Request, keys: int) -> int:
     """Tokens of the prompt up to the end of so many keys."""
-    if request.blocks:
+    if not request.prefix:
         return keys * request.block_tokens
     if not keys:
         return 0

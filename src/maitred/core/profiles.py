@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from maitred.core.candidates import candidate, unable
 from maitred.core.filters import FILTERS, able
 from maitred.core.pickers import PICKERS, Picker
+from maitred.core.receipt import Candidate
 from maitred.core.recipe import Piece, Recipe
 from maitred.core.scorers import SCORERS
 from maitred.core.words import Endpoint, PoolSettings, Ticket
@@ -36,12 +38,14 @@ class Profile:
     Raises ValueError where there is no such piece, or not with these options.
     """
 
-    __slots__ = ("_keeps", "_pick", "_scores")
+    __slots__ = ("_filters", "_keeps", "_pick", "_scorers", "_scores")
 
     def __init__(self, recipe: Recipe) -> None:
         filters = recipe.filters
         if all(piece.name != "room" for piece in filters):
             filters = (ROOM, *filters)
+        self._filters = [piece.name for piece in filters]
+        self._scorers = [piece.name for piece in recipe.scorers]
         self._keeps = tuple(made(FILTERS, piece).keep for piece in filters)
         self._scores = tuple((made(SCORERS, piece).score, piece.weight) for piece in recipe.scorers)
         picker: Picker = made(PICKERS, recipe.picker)
@@ -63,6 +67,27 @@ class Profile:
             scores = score(left, ticket, limits, now)
             sums = [so_far + weight * each for so_far, each in zip(sums, scores, strict=True)]
         return self._pick(left, sums, ticket)
+
+    def explain(
+        self, endpoints: Sequence[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
+    ) -> list[Candidate]:
+        """Which filter left an endpoint out, and the scores of the others."""
+        left: Sequence[Endpoint] = able(endpoints, ticket)
+        rows = [candidate(each, ticket, now, unable(each, ticket)) for each in endpoints if each not in left]
+        for name, keep in zip(self._filters, self._keeps, strict=True):
+            before, left = left, keep(left, ticket, limits, now) if left else left
+            why_not = "full" if name == ROOM.name else name
+            rows += [candidate(each, ticket, now, why_not) for each in before if each not in left]
+        if not left:
+            return rows
+        parts: list[dict[str, float]] = [{} for _ in left]
+        for name, (score, weight) in zip(self._scorers, self._scores, strict=True):
+            for part, each in zip(parts, score(left, ticket, limits, now), strict=True):
+                part[name] = part.get(name, 0.0) + weight * each
+        told = [(sum(part.values()), part) for part in parts]
+        return rows + [
+            candidate(each, ticket, now, "", value) for each, value in zip(left, told, strict=True)
+        ]
 
 
 def made(family: Mapping[str, Any], piece: Piece) -> Any:

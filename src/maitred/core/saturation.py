@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+from maitred.core.kept import predicted
 from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket, Usage
 
 CAP_START = 64
@@ -158,8 +159,8 @@ def reserve(leg: Leg, now: float) -> None:
     endpoint, ticket = leg.endpoint, leg.ticket
     running = endpoint.running = endpoint.running + 1
     fresh = ticket.fresh
-    if ticket.cached:
-        fresh = ticket.prompt_tokens - ticket.cached.get(endpoint.name, 0)
+    if leg.thought >= 0:
+        fresh = ticket.prompt_tokens - predicted(leg)
     leg.fresh = fresh
     leg.reserved = fresh + ticket.need - ticket.fresh
     endpoint.reserved += leg.reserved
@@ -296,6 +297,7 @@ def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now: nothing that was learned of the old one holds."""
     endpoint.prefill_rate, endpoint.tpot_s, endpoint.slowness = PREFILL_GUESS, 0.0, 1.0
     endpoint.speed = PREFILL_GUESS
+    endpoint.kept, endpoint.thought, endpoint.found = 1.0, 0.0, 0.0
     endpoint.paced = endpoint.reads = 0
     endpoint.read_s = 0.0
     endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0

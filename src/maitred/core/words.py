@@ -16,7 +16,9 @@ from msgspec import Struct
 from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.outcome import FailureKind, Outcome
+from maitred.core.receipt import Receipt
 from maitred.core.recipe import Recipe
+from maitred.core.tokens import NoTokens
 
 NOTHING_CACHED: Mapping[str, int] = MappingProxyType({})
 PROGRESS_TOKENS = 16
@@ -66,8 +68,9 @@ class Request(Struct, frozen=True, gc=False):
     token it asked to be held to. `retry`: how often the client says it has tried before.
 
     `prefix`: chained keys of its prompt's bytes, each of all up to an end that `core/prefix.py` lists.
-    `blocks`: the same of its tokens, of each `block_tokens`, where these are known. `session`: what the
-    client calls the conversation, "" for nothing.
+    `blocks`: the same of its tokens, of each `block_tokens`, where these are known; `untold`: why they are
+    not, None where nobody was asked. `session`: what the client calls the conversation, "" for nothing.
+    `receipt`: it is to be told why it went where it went.
     """
 
     id: str
@@ -90,6 +93,8 @@ class Request(Struct, frozen=True, gc=False):
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
     session: str = ""
+    receipt: bool = False
+    untold: NoTokens | None = None
 
 
 class Identity(Struct, frozen=True):
@@ -97,8 +102,8 @@ class Identity(Struct, frozen=True):
 
     `key` is the id of the key he came with, "" without one. `models` he may use, () for all; `bands` he may
     wait in, the first unless he asks for another, () for the first there is. `may_set` names what he may say
-    of himself in headers: "tenant", "band", "slo". `limits` are those of the key alone; those of a tenant or
-    a model are settings.
+    of himself in headers, "tenant", "band", "slo", and whether he may ask for a "receipt". `limits` are those
+    of the key alone; those of a tenant or a model are settings.
     """
 
     tenant: str = "anonymous"
@@ -190,8 +195,9 @@ class Endpoint(Struct, eq=False):
     at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace at
     which its `paced` streams were written, `read_s` that at which `reads` prompts were read, seconds a token;
     `slowness` how many times its fastest peer's the worse of them is, 1 unless it is an outlier.
-    `cap`: places, where the settings leave that to us; it was changed at `cap_at`, and `busiest` is the most
-    that ran since.
+    `kept`: the part of what it was thought to have cached that it had, by `thought` and `found` tokens,
+    fading sums. `cap`: places, where the settings leave that to us; it was changed at `cap_at`, and `busiest`
+    is the most that ran since.
     """
 
     name: str
@@ -228,6 +234,9 @@ class Endpoint(Struct, eq=False):
     read_s: float = 0.0
     reads: int = 0
     slowness: float = 1.0
+    kept: float = 1.0
+    thought: float = 0.0
+    found: float = 0.0
     cap: int = 0
     cap_at: float = 0.0
 
@@ -247,7 +256,9 @@ class Leg(Struct, eq=False):
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
     `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `fresh` those
     of its prompt that were not cached, `unread` the same until the first token shows that they were read,
-    `read_at` when that was thought to be, at `rate` tokens a second.
+    `read_at` when that was thought to be, at `rate` tokens a second. `thought`: tokens of its prompt that the
+    index has for its endpoint, -1 where nobody asked it; `exact`: by what the engine tells. `receipt` says
+    why it is this endpoint, where the request asks for that.
     """
 
     number: int
@@ -265,6 +276,9 @@ class Leg(Struct, eq=False):
     unread: int = 0
     rate: float = 0.0
     read_at: float = 0.0
+    thought: int = -1
+    exact: bool = False
+    receipt: Receipt | None = None
 
 
 class Phase(IntEnum):

@@ -25,6 +25,7 @@ PATIENCE = b"x-stainless-read-timeout"
 TENANT = (b"x-maitred-tenant", b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
 BAND = (b"x-maitred-band", b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
 SESSION = b"x-session-id"
+RECEIPT = b"x-maitred-receipt"
 TTFT = (b"x-llm-d-slo-ttft-ms", b"x-slo-ttft-ms")
 """Each by our name, llm-d's and older ones, of which the first that is there counts."""
 
@@ -110,6 +111,11 @@ def on_behalf(fields: Fields, identity: Identity, tenants: Container[str]) -> Id
     if not _is_name(said) or (name := said.decode()) not in tenants:
         return identity
     return structs.replace(identity, tenant=name)
+
+
+def wants_receipt(fields: Fields, identity: Identity) -> bool:
+    """Whether it asks why its request goes where it goes, and may."""
+    return fields.get(RECEIPT) == b"1" and "receipt" in identity.may_set
 
 
 def _said(fields: Fields, names: tuple[bytes, ...]) -> bytes:

@@ -51,7 +51,7 @@ class Order(Struct):
 
     `parts` is the body for the engine, `forwarded` the header lines that go with it. `hides_usage`: the
     client did not ask for the usage that the engine is asked for. `salt`: what the engine keeps the cache
-    apart by.
+    apart by. `shows_receipt`: the answer tells why it came from where it came from.
     """
 
     request: Request
@@ -62,6 +62,7 @@ class Order(Struct):
     forwarded: bytes
     hides_usage: bool
     salt: str = ""
+    shows_receipt: bool = False
 
 
 def read(
@@ -72,10 +73,12 @@ def read(
     rules: Rules = STRICT,
     identity: Identity = ANYBODY,
     tenants: Container[str] = (),
+    *,
+    sampled: bool = False,
 ) -> Order:
     """Read one request. Raises Refusal: broken, against the rules, too long, or of a model not served.
 
-    `tenants` are those that the settings name.
+    `tenants` are those that the settings name; `sampled`: its decision is to be kept.
     """
     path, said = head.path, head.said
     if said is None:
@@ -92,10 +95,11 @@ def read(
             bound = output
         if limits.context and asked.prompt_tokens + output > limits.context:
             length.check_fits(api, asked, output, limits.context, body)
-    band, ttft_s = "", None
+    band, ttft_s, shows_receipt = "", None, False
     if identity.may_set:
         fields = head.fields
         band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
+        shows_receipt = headers.wants_receipt(fields, identity)
         identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
     salt, prefix = "", NO_KEYS
@@ -121,13 +125,16 @@ def read(
         ttft_s,
         said.retry,
         prefix,
-        session=keys.session(session, identity.tenant) if session else "",
+        NO_KEYS,
+        0,
+        keys.session(session, identity.tenant) if session else "",
+        sampled or shows_receipt,
     )
     parts: list[bytes | memoryview] = [body]
     if hides_usage or bound or route.served_as is not None or salted:
         edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
         parts = edit.apply(body, edits)
-    return Order(request, identity, route, path, parts, said.forwarded, hides_usage, salt)
+    return Order(request, identity, route, path, parts, said.forwarded, hides_usage, salt, shows_receipt)
 
 
 def _known_by(

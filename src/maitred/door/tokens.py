@@ -9,15 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from msgspec import structs
+
 from maitred.config.tree import Model, TokensFolder
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Emit
+from maitred.core.tokens import NoTokens
+from maitred.core.words import Request
 from maitred.door.beside import Beside
 from maitred.door.ours import OurTokens
+from maitred.door.read import Order
 from maitred.door.source import Shared, Source
 from maitred.door.theirs import TheirTokens
 from maitred.net.pool import Pool
 from maitred.observe.findings import Findings
+from maitred.wire.prefix import TOKEN_BYTES, blocks_of, root
 
 PERIOD_S = 1.0
 KINDS = ("tokenizer_unusable", "template_mismatch", "tokens_unchecked")
@@ -74,6 +80,24 @@ class Tokens:
     def close(self) -> None:
         """Tell nothing more."""
         self._shared.beside.close()
+
+
+async def told(source: Source, order: Order, block_tokens: int) -> Request:
+    """The request of an order, and what its token ids tell of it; blocks only where these have a size."""
+    request, route = order.request, order.route
+    ids = await source(order)
+    if isinstance(ids, NoTokens):
+        return structs.replace(request, untold=ids)
+    blocks: tuple[int, ...] = ()
+    if block_tokens and route.keyed:
+        blocks = blocks_of(root(route.pool, route.adapter), ids, block_tokens, order.salt)
+    return structs.replace(
+        request,
+        prompt_tokens=len(ids) // TOKEN_BYTES,
+        prompt_exact=True,
+        blocks=blocks,
+        block_tokens=block_tokens,
+    )
 
 
 def _goes_on(source: Source, model: Model) -> bool:

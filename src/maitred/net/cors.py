@@ -12,7 +12,8 @@ ASKED_BYTES_MAX = 1024
 """A page that names more headers than fit in here is allowed none."""
 MAX_AGE_S = 600
 EXPOSED = (
-    b"request-id, retry-after, retry-after-ms, x-maitred-outcome, x-ratelimit-limit-requests, "
+    b"request-id, retry-after, retry-after-ms, x-maitred-outcome, x-maitred-receipt, "
+    b"x-ratelimit-limit-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
     b"x-ratelimit-reset-requests, x-ratelimit-reset-tokens, x-request-id, x-should-retry"
 )

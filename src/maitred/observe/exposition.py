@@ -14,6 +14,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from maitred.core.blocks import APPROXIMATE, PRECISE
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Load
@@ -27,6 +28,8 @@ PIECE_LINES = 200
 API_LABELS = (*(api.label for api in Api), "")
 TOKENIZED_LABELS = (*(reason.label for reason in NoTokens), "found")
 STATES = [state for state in EndpointState if state is not EndpointState.GONE]
+
+INDEXES = (APPROXIMATE, PRECISE)
 
 CLASSES = ("completed", "invalid", "refused", "failed", "gone")
 """How a request can end, as far as a tenant is concerned."""
@@ -115,6 +118,9 @@ def families(metrics: Metrics) -> list[Family]:
         other("engine_waiting", "gauge", "Sequences waiting in an engine, by its metrics.", _engine_waiting),
         other("engine_kv_use", "gauge", "Use of an engine's KV cache, 0 to 1.", _engine_kv_use),
         other("engine_metrics_age_seconds", "gauge", "Age of an engine's metrics.", _engine_ages),
+        other(
+            "cached_tokens_total", "counter", "Cached tokens of prompts, as predicted and reported.", _cached
+        ),
         other("kv_events_total", "counter", "What came of an engine's KV events.", _kv_counts),
         other("kv_events_used", "gauge", "1 where an engine's KV events are gone by.", _kv_used),
         other("kv_events_age_seconds", "gauge", "Age of an engine's last KV events.", _kv_ages),
@@ -298,6 +304,15 @@ def _loads(metrics: Metrics, value: Callable[[Endpoint, Load], float | None]) ->
             continue
         if (said := value(endpoint, endpoint.load)) is not None:
             yield "", {"endpoint": name}, said
+
+
+def _cached(metrics: Metrics) -> Values:
+    for name, series in list(metrics.endpoints.items()):
+        for index, predicted, reported in zip(INDEXES, series.predicted, series.reported, strict=True):
+            if predicted or reported:
+                labels = {"endpoint": name, "index": index}
+                yield "", {**labels, "kind": "predicted"}, predicted
+                yield "", {**labels, "kind": "reported"}, reported
 
 
 def _kv_counts(metrics: Metrics) -> Values:

@@ -37,6 +37,7 @@ KINDS: dict[str, str] = {
     "ttft_missed": "Most streams of a minute began later than their goal, though all were answered with 200.",
     "cap_too_low": "Requests wait although the engines could run more of them.",
     "engine_queues": "Requests wait inside an engine, where nobody can order or refuse them.",
+    "cache_absent": "An engine finds far less in its cache than it was thought to have.",
     "kv_events": "An engine's KV events do not come or cannot be used, so its cache is only guessed.",
     "tokenizer_unusable": "A model's tokenizer cannot be used; prompts are known by their bytes.",
     "template_mismatch": "An engine has other token ids than we; prompts are known by their bytes.",

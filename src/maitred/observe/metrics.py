@@ -133,13 +133,17 @@ class ModelSeries:
 
 
 class EndpointSeries:
-    """Numbers of one endpoint; `endpoint` is None for the one that stands for all beyond the bound."""
+    """Numbers of one endpoint; `endpoint` is None for the one that stands for all beyond the bound.
 
-    __slots__ = ("endpoint", "failures")
+    `predicted` and `reported`: cached tokens where it was guessed what is cached, and where that was told.
+    """
+
+    __slots__ = ("endpoint", "failures", "predicted", "reported")
 
     def __init__(self, endpoint: Endpoint | None) -> None:
         self.endpoint = endpoint
         self.failures = [0] * len(FailureKind)
+        self.predicted, self.reported = [0, 0], [0, 0]
 
 
 class Metrics:
@@ -276,6 +280,10 @@ class Metrics:
                 series.tpot.observe(tpot_s)
         if outcome is COMPLETED:
             series.whole.observe(event.at - arrival)
+            if leg.thought >= 0 and usage is not None and usage.exact:
+                endpoint = self.endpoints.get(leg.endpoint.name) or self._other_endpoint()
+                endpoint.predicted[leg.exact] += ticket.prompt_tokens - leg.fresh
+                endpoint.reported[leg.exact] += usage.cached_tokens
             if self.slos and (slo := self.slos.get(request.model)) is not None:
                 series.slo_met += _kept(slo, event, leg.answered_at, tpot_s)
 

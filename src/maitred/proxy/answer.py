@@ -18,6 +18,7 @@ DROPPED = frozenset(
     b"content-length "
     # ours to say, not an engine's
     b"set-cookie server x-request-id request-id x-should-retry x-maitred-outcome "
+    b"x-maitred-receipt "
     b"access-control-allow-origin access-control-allow-methods "
     b"access-control-allow-headers access-control-allow-credentials access-control-expose-headers "
     b"access-control-max-age".split()

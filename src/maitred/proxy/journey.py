@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Mapping
+from random import random
 
 from msgspec import Struct
 
@@ -20,6 +21,8 @@ from maitred.door.house import House
 from maitred.door.identify import Identify
 from maitred.door.inflate import packed
 from maitred.door.read import APIS, read
+from maitred.door.source import Source
+from maitred.door.tokens import told
 from maitred.proxy.answer import UpstreamFailed, limit_refusal, refusal_of
 from maitred.proxy.dispatch import Dispatch
 from maitred.proxy.exchange import Exchange
@@ -36,7 +39,9 @@ UNKNOWN = Identity(tenant="")
 class Service(Struct, frozen=True):
     """What every journey of a gateway shares. `journeys` holds those under way, to be awaited at the end.
 
-    `tenants` are those that the settings name.
+    `tenants` are those that the settings name. `sources` tell token ids, for the models that have one, by
+    pool; `block_tokens` the size of a pool's blocks, 0 while that is not known. `sample`: the part
+    of requests whose decisions are kept.
     """
 
     house: House
@@ -47,6 +52,9 @@ class Service(Struct, frozen=True):
     identify: Identify
     journeys: set[asyncio.Task[None]]
     tenants: Container[str] = ()
+    sources: Mapping[str, Source] = {}
+    block_tokens: Callable[[str], int] = lambda _pool: 0
+    sample: float = 0.0
 
 
 async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
@@ -71,8 +79,11 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
             service.rules,
             identity,
             service.tenants,
+            sampled=service.sample > 0 and random() < service.sample,
         )
         identity, asked = order.identity, order.request
+        if service.sources and (source := service.sources.get(asked.pool)) is not None:
+            asked = order.request = await told(source, order, service.block_tokens(asked.pool))
         ticket = house.accept(asked, identity)
         while True:
             legs = ticket.legs if ticket.phase is SEATED else await house.seated(ticket)

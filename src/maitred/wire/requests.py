@@ -85,7 +85,9 @@ class Body(Struct, frozen=True):
     @property
     def cache_salt(self) -> str:
         """What the client would keep its cache apart by, where it may say so. Raises Refusal."""
-        raw = bytes((self.said and self.said.cache_salt) or b"")  # which is None where nobody may say it
+        if self.said is None or self.said.cache_salt is NOTHING:
+            return ""
+        raw = bytes(self.said.cache_salt or b"")  # which is None where nobody may say it
         return _read(_TEXT, raw) if raw.startswith(b'"') else ""
 
     @property
@@ -108,12 +110,11 @@ class _Said(Struct):
     """What is read of the body of any API.
 
     `contents` names the members that may hold media besides the messages, `attached` those that are media
-    themselves: words of some engines, which no API has. `before`: what templates put before the messages.
+    themselves: words of some engines, which no API has.
     """
 
     contents: ClassVar[tuple[str, ...]] = ()
     attached: ClassVar[tuple[str, ...]] = ("images", "image_data")
-    before: ClassVar[tuple[str, ...]] = ()
     model: str = ""
     messages: list[Message] | None = None
     images: Raw = NOTHING
@@ -124,10 +125,12 @@ class _Said(Struct):
     def body(self, tokens: int, media_bytes: int) -> Body:
         return Body(self.model, prompt_tokens=tokens, media_bytes=media_bytes, said=self)
 
+    def before(self) -> tuple[Raw, ...]:
+        """What templates put before the messages."""
+        return ()
+
     def rendered(self, *, has_media: bool) -> list[Rendered]:
-        parts: list[Rendered] = [
-            value for name in self.before if (value := getattr(self, name)) is not NOTHING
-        ]
+        parts: list[Rendered] = [value for value in self.before() if value is not NOTHING]
         for message in self.messages or ():
             content = message.content
             parts.append(message.role)
@@ -176,12 +179,14 @@ class _Generating(_Said):
 
 
 class _Chat(_Generating):
-    before = ("tools", "functions", "documents", "reasoning_effort")
     max_completion_tokens: _Tokens | None = None
     tools: Raw = NOTHING
     functions: Raw = NOTHING
     documents: Raw = NOTHING
     reasoning_effort: Raw = NOTHING
+
+    def before(self) -> tuple[Raw, ...]:
+        return self.tools, self.functions, self.documents, self.reasoning_effort
 
     def output(self) -> int:
         tokens = self.max_completion_tokens
@@ -207,10 +212,12 @@ class _CountTokens(_Said):
 
 
 class _Messages(_CountTokens):
-    before = ("tools", "system")
     stream: bool | None = None
     max_tokens: _Tokens | None = None
     tools: Raw = NOTHING
+
+    def before(self) -> tuple[Raw, ...]:
+        return self.tools, self.system
 
     def body(self, tokens: int, media_bytes: int) -> Body:
         output = self.max_tokens or 0  # and these streams always tell their usage

@@ -1,0 +1,32 @@
+"""How much of what an endpoint is thought to have cached is there, learned from what it reports.
+
+The approximate index cannot know what an engine has let go of: it keeps more in mind than there is, others
+may use the engine too, its cache may be smaller than it tells, or off. So its predictions are cut to the part
+that was there lately. Homes go by the index itself: what is lost is read again best where it was.
+"""
+
+from __future__ import annotations
+
+from maitred.core.words import Leg, Usage
+
+FADE = 0.99
+"""What counts of the requests before, at each one: about the last hundred count."""
+THOUGHT_MIN = 8192.0
+"""Tokens that have to be thought cached before it is believed how much of them was there."""
+
+
+def predicted(leg: Leg) -> int:
+    """Tokens of its prompt that its endpoint should have cached."""
+    thought, endpoint = leg.thought, leg.endpoint
+    return thought if leg.exact or endpoint.kept == 1.0 else int(thought * endpoint.kept)
+
+
+def learn(leg: Leg, usage: Usage) -> None:
+    """An answer is over. An engine that has never reported any may just not report."""
+    endpoint, thought = leg.endpoint, leg.thought
+    if leg.exact or leg.incarnation != endpoint.incarnation:
+        return
+    endpoint.thought = FADE * endpoint.thought + thought
+    endpoint.found = FADE * endpoint.found + min(thought, usage.cached_tokens)
+    if endpoint.thought >= THOUGHT_MIN and endpoint.found > 0:
+        endpoint.kept = endpoint.found / endpoint.thought

@@ -1,0 +1,88 @@
+"""What the core hears of simulated caches: what is in them, whatever happens to their engines."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from maitred.config.cache import Cache, Events
+from maitred.config.simulate import Fault
+from maitred.config.simulate import Simulate as Simulated
+from maitred.config.tree import Config, Model
+from maitred.core.words import KvEvents, PoolSettings, Settings
+from maitred.sim.arrival import Arrival
+from maitred.sim.fleet import Fleet, Waits
+from maitred.sim.heard import Heard
+from maitred.sim.node import Node
+from maitred.sim.simulate import nodes_of
+from maitred.sim.world import World
+from tests.sim.kitchen import job
+from tests.sim.place import ONE, PROFILE, TWO, Script
+
+
+def test_what_has_changed_is_told_once() -> None:
+    heard = Heard()
+    heard.stored([1, 2, 3], None, job())
+    heard.stored([2], 1, job())  # a copy of its own
+    assert heard.take("p/a") == KvEvents("p/a", (1, 2, 3))
+    assert not heard.news
+    heard.removed([3])
+    heard.removed([2])
+    heard.stored([4, 2], 1, job())
+    heard.stored([5], 4, job())
+    heard.removed([5])
+    assert heard.take("p/a") == KvEvents("p/a", (4,), (3,))
+    heard.tell_all()
+    assert heard.take("p/a") == KvEvents("p/a", (1, 4, 2), cleared=True)
+    heard.cleared()
+    heard.stored([7], None, job())
+    assert heard.take("p/a") == KvEvents("p/a", (7,), cleared=True)
+
+
+def conversations(rng: Random, count: int) -> list[Arrival]:
+    """Prompts that begin alike, many more than fit into the caches."""
+    roots = [(number, rng.randrange(200, 900)) for number in range(12)]
+    arrivals = []
+    for number in range(count):
+        root, own = rng.choice(roots), rng.randrange(50, 300)
+        prompt = (root, (1000 + number, own))
+        arrivals.append(Arrival(number, number / 20, "m", prompt, root[1] + own, 20, 5000 + number))
+    return arrivals
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        None,
+        Fault(at_s=3.0, endpoint=ONE, fault="crash"),
+        Fault(at_s=3.0, endpoint=ONE, fault="cut", for_s=4.0),
+        Fault(at_s=3.0, endpoint=ONE, fault="hang", for_s=4.0),
+        Fault(at_s=3.0, endpoint=ONE, fault="remove", for_s=4.0),
+    ],
+)
+def test_in_the_end_the_core_knows_what_is_there(fault: Fault | None) -> None:
+    nodes = [Node("m", url, PROFILE, Heard()) for url in (ONE, TWO)]
+    arrivals = conversations(Random(5), 900)
+    settings = Settings(pools={"m": PoolSettings(routing="default")})
+    house = Fleet(settings, nodes, Script(arrivals), 1, Waits())
+    World(house, 5.0, (fault,) if fault else ()).begin()
+    house.begin()
+    while house.step():
+        pass
+    assert len(house.records) == len(arrivals)
+    told = house.gateway._pools["m"].blocks.told
+    for node in nodes:
+        (rank,) = node.engine._ranks
+        assert told[node.name].blocks == set(rank.pool._users) != set()
+
+
+def test_engines_tell_where_the_gateway_would_listen_and_has_tokens() -> None:
+    for cache, tokens, tells in (
+        (Cache(events=Events()), "engine", True),
+        (Cache(events=Events()), None, False),
+        (Cache(), "engine", False),
+    ):
+        model = Model("m", (ONE,), cache=cache, tokens=tokens)
+        (node,) = nodes_of(Config(models=(model,), simulate=Simulated(profile="h100-qwen3-32b")))
+        assert (node.heard is not None) is tells
