@@ -59,6 +59,6 @@ def test_it_is_as_good_as_an_oracle_that_knows_all_groups_beforehand() -> None:
 
 
 def test_homes_that_fill_are_waited_for_a_little() -> None:
-    """Who goes elsewhere at once takes others' places there: at 22/s that makes p90 23 s, at the oracle 4 s."""
+    """Who goes elsewhere at once takes others' places there: that makes p90 23 s, at the oracle 4 s."""
     row, _best = both(rates(22, 30), SMALL)[0]
     assert (row.ttft_p90_s or 9e9) <= 12.0
