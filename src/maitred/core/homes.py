@@ -27,7 +27,7 @@ MISS = 8.0
 """What a token costs that was cached elsewhere, beside reading it, in times of that."""
 STREAM_TOKENS = 400
 """A running stream counts as so many tokens to be read."""
-BEGUN_TOKENS = 4000
+BEGUN_TOKENS = 16_000
 """So does each beginning that an endpoint has more than another, where all prompts are found in caches."""
 SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""

@@ -71,7 +71,8 @@ def learn(leg: Leg, usage: Usage, peers: Sequence[Endpoint], now: float) -> None
 
 def share(endpoints: Iterable[Endpoint]) -> None:
     """Give those that read alike one speed."""
-    young, known = [], []
+    young: list[Endpoint] = []
+    known: list[Endpoint] = []
     for each in endpoints:
         if each.state is READY:
             (known if each.reads.told >= TOLD_MIN else young).append(each)
