@@ -89,7 +89,7 @@ def test_what_it_has_waited_for_full_ones_counts_too() -> None:
 
 
 def test_each_endpoint_reads_at_the_rate_it_has_shown_where_none_is_given() -> None:
-    places = [endpoint("a", unread=4000, prefill_rate=4000.0), endpoint("b", prefill_rate=500.0)]
+    places = [endpoint("a", unread=4000, speed=4000.0), endpoint("b", speed=500.0)]
     who = ticket(1000, cached={"a": 1000})
     assert kept(PrefixCacheAffinity(ttft_penalty_max_s=0.1), places, who) == "a"
     assert kept(PrefixCacheAffinity(ttft_penalty_max_s=0.1, prefill_tokens_per_s=4000), places, who) == "ab"

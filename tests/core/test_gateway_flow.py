@@ -10,7 +10,7 @@ import pytest
 from maitred.core.fairness import FLOWS_KEPT
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.pool import HOLD_S
-from maitred.core.saturation import PACED_MIN
+from maitred.core.speed import TOLD_MIN
 from maitred.core.words import (
     BandSettings,
     Endpoint,
@@ -418,7 +418,7 @@ def test_others_pass_when_the_one_that_a_place_was_kept_for_leaves() -> None:
 def test_a_first_token_makes_room_for_the_next_prompt() -> None:
     hall = Hall(limited(ttft_s=2.0))
     hall.open(p="a")
-    leg = hall.seat(prompt_tokens=int(hall.endpoint("p/a:1").prefill_rate), prompt_exact=True)
+    leg = hall.seat(prompt_tokens=int(hall.endpoint("p/a:1").speed), prompt_exact=True)
     hall.gateway.sent(leg, hall.now)
     second = hall.accept(prompt_tokens=100, prompt_exact=True)
     hall.release()
@@ -441,7 +441,7 @@ def test_a_place_that_was_not_taken_after_all_is_free() -> None:
 @pytest.mark.parametrize("band", ["chat", "batch"])
 def test_prompts_beyond_what_can_be_read_in_time_wait_here_until_a_first_token(band: str) -> None:
     hall = banded(ttft_s=2.0)
-    rate = int(hall.endpoint("p/a:1").prefill_rate)
+    rate = int(hall.endpoint("p/a:1").speed)
     leg = hall.seat(prompt_tokens=rate, prompt_exact=True)  # a second to read
     second = hall.accept(prompt_tokens=100, prompt_exact=True, band=band)
     assert hall.seated() == []
@@ -458,7 +458,7 @@ def test_who_has_waited_past_its_goal_is_not_seated_any_more() -> None:
     late = hall.accept(prompt_tokens=100, prompt_exact=True)
     hall.release()
     hall.now = late.queue_deadline - 0.001
-    hall.endpoint("p/a:1").prefill_rate = 10.0  # it turned out to be slower than thought
+    hall.endpoint("p/a:1").speed = 10.0  # it turned out to be slower than thought
     hall.finish(leg.ticket)
     [stop] = hall.release()
     assert isinstance(stop, Stop)
@@ -517,7 +517,7 @@ def stream(hall: Hall, leg: Leg, tpot_s: float, tokens: int = 101) -> None:
 def test_an_endpoint_far_slower_than_its_peer_gets_far_less() -> None:
     hall = Hall()
     hall.open(p="ab")
-    for _ in range(2 * PACED_MIN + 2):
+    for _ in range(2 * TOLD_MIN + 2):
         leg = hall.seat()
         stream(hall, leg, tpot_s=1.0 if leg.endpoint.name == "p/a:1" else 0.01)
     for _ in range(40):

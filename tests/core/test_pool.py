@@ -117,8 +117,8 @@ def test_answers_asked_for_together_are_predicted_one_by_one() -> None:
 
 def test_a_goal_for_the_first_token_bounds_the_wait_by_the_fastest_engine() -> None:
     some = pool()
-    endpoints = [endpoint(prefill_rate=rate) for rate in (500.0, 1000.0)]
-    endpoints.append(Endpoint("x", "p", "", EndpointState.EJECTED, prefill_rate=1e9))
+    endpoints = [endpoint(speed=rate) for rate in (500.0, 1000.0)]
+    endpoints.append(Endpoint("x", "p", "", EndpointState.EJECTED, speed=1e9))
     made = ticket(some, prompt_tokens=300, prompt_exact=True)
     some.hold_to(made, 2.0, endpoints)
     assert made.queue_deadline == pytest.approx(NOW + 1.8 - 0.3 - 0.5)
@@ -162,7 +162,7 @@ def test_the_order_by_deadlines_goes_by_the_settings_and_not_by_the_clients_pati
     patient, hasty = ticket(some), ticket(some, deadline_s=2.0)
     assert (patient.due_at, patient.give_up_at, patient.queue_deadline) == (NOW + 30,) * 3
     assert (hasty.due_at, hasty.give_up_at, hasty.queue_deadline) == (NOW + 30, NOW + 2, NOW + 2)
-    some.hold_to(patient, 2.0, [endpoint(prefill_rate=1000.0)])
+    some.hold_to(patient, 2.0, [endpoint(speed=1000.0)])
     assert patient.due_at == patient.queue_deadline < patient.give_up_at == NOW + 30
 
 

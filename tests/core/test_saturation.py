@@ -18,10 +18,6 @@ from maitred.core.saturation import (
     CAP_PERIOD_S,
     CAP_START,
     LEFT,
-    PACED_MIN,
-    PREFILL_MAX,
-    PREFILL_MIN,
-    PREFILL_SEEN_TOKENS,
     SATURATION,
     STALE_S,
     first_cap,
@@ -40,7 +36,6 @@ from maitred.core.words import (
     Request,
     Settings,
     Ticket,
-    Usage,
 )
 
 NOW = 1000.0
@@ -218,7 +213,7 @@ RATE = 1000.0
 
 
 def test_so_many_prompts_lie_ahead_as_leave_the_goal_within_reach() -> None:
-    place = endpoint(prefill_rate=RATE)
+    place = endpoint(speed=RATE)
     one = ticket(prompt_tokens=int(AHEAD * 2.0 * RATE))
     leg(place, one)
     assert not full(place, one, GOAL)
@@ -229,7 +224,7 @@ def test_so_many_prompts_lie_ahead_as_leave_the_goal_within_reach() -> None:
 
 
 def test_only_a_first_token_shows_that_a_prompt_was_read() -> None:
-    place = endpoint(prefill_rate=RATE)
+    place = endpoint(speed=RATE)
     plain = leg(place, ticket(prompt_tokens=2000, stream=False))
     assert not full(place, ticket(), GOAL)  # nothing would tell when this one was read
     assert saturation.backlog_s(place) == 0.0
@@ -256,51 +251,12 @@ def test_the_timer_rings_at_the_end_of_a_rest() -> None:
     assert opens_at([other, resting], AUTO, NOW + 9) == math.inf
 
 
-def test_a_first_token_teaches_how_fast_prompts_are_read() -> None:
-    place = endpoint()
-    for number in range(60):
-        at = NOW + number * 100
-        saturation.first_token(leg(place, ticket(prompt_tokens=10_000), at), at + 1.0)
-    assert place.prefill_rate == pytest.approx(10_000, rel=0.05)
-
-
-@pytest.mark.parametrize(("prompt_tokens", "sent"), [(PREFILL_SEEN_TOKENS - 1, True), (10_000, False)])
-def test_what_teaches_nothing_of_the_rate(prompt_tokens: int, sent: bool) -> None:
-    place = endpoint(prefill_rate=RATE)
-    held = leg(place, ticket(prompt_tokens=prompt_tokens))
-    held.sent_at *= sent
-    saturation.first_token(held, NOW + 0.001)
-    assert place.prefill_rate == RATE
-
-
-def test_one_odd_reading_moves_the_rate_by_a_step_at_most() -> None:
-    place = endpoint(prefill_rate=RATE)
-    saturation.first_token(leg(place, ticket(prompt_tokens=1000)), NOW + 3600.0)
-    assert place.prefill_rate == pytest.approx(RATE * math.exp(-0.2))
-
-
-def test_many_that_are_late_together_are_one_piece_of_news() -> None:
-    place = endpoint(prefill_rate=RATE)
-    for late in [leg(place, ticket(prompt_tokens=1000)) for _ in range(84)]:
-        saturation.first_token(late, NOW + 3600.0)
-    assert RATE / math.e <= place.prefill_rate < 1.01 * RATE / math.e
-
-
-@pytest.mark.parametrize(("took_s", "bound"), [(1e-6, PREFILL_MAX), (1e6, PREFILL_MIN)])
-def test_a_learned_rate_is_bounded(took_s: float, bound: float) -> None:
-    place = endpoint(prefill_rate=RATE)
-    for _ in range(200):
-        saturation.first_token(leg(place, ticket(prompt_tokens=1000)), NOW + took_s)
-    assert place.prefill_rate == bound
-
-
 # -- automatic caps ---------------------------------------------------------------------------------
 
 
-def ends(place: Endpoint, tpot_s: float, now: float, limits: PoolSettings, *peers: Endpoint) -> None:
-    """A stream of 101 tokens ends that took so long for each."""
-    held = Leg(1, ticket(), place, 0, 1, now, answered_at=now - 100 * tpot_s)
-    saturation.pace(held, Usage(output_tokens=101), (place, *peers), now)
+def ends(place: Endpoint, tpot_s: float, now: float, limits: PoolSettings) -> None:
+    """An answer ends where tokens take so long."""
+    place.tpot_s = tpot_s
     saturation.served(place, limits, now)
 
 
@@ -342,14 +298,6 @@ def test_an_automatic_cap_falls_where_tokens_come_too_slowly() -> None:
     assert place.cap == 1
 
 
-def test_a_pace_alone_moves_no_cap() -> None:
-    place = endpoint(cap=40, busiest=40)
-    saturation.pace(
-        Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), Usage(output_tokens=11), (place,), NOW + 9
-    )
-    assert (place.tpot_s, place.cap) == (0.9, 40)
-
-
 @pytest.mark.parametrize(
     ("load", "before", "cap"),
     [
@@ -379,118 +327,18 @@ def test_what_waits_inside_an_engine_of_which_we_have_little_is_none_of_ours(bus
 
 
 def test_what_was_learned_of_an_engine_is_forgotten_with_it() -> None:
-    learned: dict[str, Any] = {
-        "prefill_rate": RATE,
-        "tpot_s": 0.5,
-        "paced": 20,
-        "read_s": 0.1,
-        "reads": 20,
-        "slowness": 9.0,
-    }
-    place = endpoint(**learned, cap=7, cap_at=NOW, rests_until=NOW + 9)
+    learned: dict[str, Any] = {"speed": RATE, "cap": 7, "cap_at": NOW, "rests_until": NOW + 9}
+    place = endpoint(**learned)
     saturation.forget(place)
-    for name in (*learned, "cap", "cap_at", "rests_until"):
+    for name in learned:
         assert getattr(place, name) == getattr(endpoint(), name)
-
-
-# -- outliers ---------------------------------------------------------------------------------------
-
-
-def test_an_endpoint_far_slower_than_its_fastest_peer_is_an_outlier_until_it_recovers() -> None:
-    slow, fast = endpoint("p/a"), endpoint("p/b")
-    for _ in range(PACED_MIN - 1):
-        ends(fast, 0.01, NOW, AUTO, slow)
-        ends(slow, 0.09, NOW, AUTO, fast)
-    assert (slow.slowness, fast.slowness) == (1.0, 1.0)  # a few say little
-    for _ in range(60):
-        ends(fast, 0.01, NOW, AUTO, slow)
-        ends(slow, 0.03, NOW, AUTO, fast)
-    assert (slow.slowness, fast.slowness) == (1.0, 1.0)  # three times as slow is no outlier
-    for _ in range(60):
-        ends(slow, 1.0, NOW, AUTO, fast)
-    assert slow.slowness == pytest.approx(100, rel=0.05)
-    for _ in range(60):
-        ends(slow, 0.01, NOW, AUTO, fast)
-    assert slow.slowness == 1.0
-
-
-def begins(place: Endpoint, ttft_s: float, *peers: Endpoint, tokens: int = 1000, cached: int = 0) -> None:
-    """A stream with such a prompt ends whose first token took so long."""
-    held = leg(place, ticket(prompt_tokens=tokens))
-    held.answered_at = NOW + ttft_s
-    saturation.first_token(held, held.answered_at)
-    saturation.pace(held, Usage(tokens, cached, 1), (place, *peers), held.answered_at)
-    saturation.give_back(held, NOW)
-
-
-def test_an_endpoint_that_reads_far_slower_than_its_fastest_peer_is_an_outlier_until_it_recovers() -> None:
-    slow, fast = endpoint("p/a"), endpoint("p/b")
-    for _ in range(PACED_MIN):
-        begins(fast, 0.1, slow)
-        assert slow.slowness == 1.0
-        begins(slow, 0.9, fast)
-    assert slow.slowness == pytest.approx(9.0)
-    assert fast.slowness == 1.0
-    ends(slow, 0.01, NOW, AUTO, fast)  # that it writes well is no help
-    assert slow.slowness == pytest.approx(9.0)
-    for _ in range(60):
-        begins(slow, 0.3, fast)
-    assert slow.slowness == 1.0  # three times as slow is no outlier
-
-
-@pytest.mark.parametrize(
-    ("streams", "of_the_fast"), [(PACED_MIN - 1, 2 * PACED_MIN), (2 * PACED_MIN, PACED_MIN - 1)]
-)
-def test_a_few_prompts_read_say_little_of_either(streams: int, of_the_fast: int) -> None:
-    slow, fast = endpoint("p/a"), endpoint("p/b")
-    for _ in range(of_the_fast):
-        begins(fast, 0.1, slow)
-    for _ in range(streams):
-        begins(slow, 0.9, fast)
-    assert slow.slowness == 1.0
-
-
-def test_who_reads_for_others_first_or_has_no_cache_to_help_him_is_not_slow_for_it() -> None:
-    busy, warm = endpoint("p/a"), endpoint("p/b")
-    ahead = leg(busy, ticket(prompt_tokens=9000))
-    for _ in range(2 * PACED_MIN):
-        begins(warm, 0.1, busy, tokens=10_000, cached=9_000)
-        begins(busy, 1.0, warm)  # its first token took ten times as long
-    assert (busy.slowness, warm.slowness) == (1.0, 1.0)
-    saturation.give_back(ahead, NOW)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "cached"),
-    [(PREFILL_SEEN_TOKENS - 1, 0), (10_000, 10_001 - PREFILL_SEEN_TOKENS), (0, 0)],
-)
-def test_a_first_token_without_much_to_read_says_nothing_of_reading(tokens: int, cached: int) -> None:
-    place = endpoint()
-    begins(place, 9.0, tokens=tokens, cached=cached)
-    assert (place.reads, place.read_s) == (0, 0.0)
-
-
-def test_beside_a_peer_that_takes_no_time_at_all_nobody_is_an_outlier() -> None:
-    slow, fast = endpoint("p/a"), endpoint("p/b")
-    for _ in range(2 * PACED_MIN):
-        ends(fast, 0.0, NOW, AUTO, slow)
-        ends(slow, 0.03, NOW, AUTO, fast)
-    assert slow.slowness == 1.0
-
-
-def test_an_answer_of_one_token_has_no_pace() -> None:
-    place = endpoint()
-    saturation.pace(
-        Leg(1, ticket(), place, 0, 1, NOW, answered_at=NOW), Usage(output_tokens=1), (place,), NOW + 9
-    )
-    assert place.tpot_s == 0.0
 
 
 # -- too late ---------------------------------------------------------------------------------------
 
 
 def test_who_can_no_longer_have_its_first_token_in_time_is_too_late() -> None:
-    place, one = endpoint(prefill_rate=RATE), ticket(prompt_tokens=500)
+    place, one = endpoint(speed=RATE), ticket(prompt_tokens=500)
     one.ttft_s = 2.0  # 1.8 s planned, half a second to read it: 1.3 s of waiting
     assert not saturation.too_late(one, place, NOW + 1.29)
     assert saturation.too_late(one, place, NOW + 1.31)
@@ -499,7 +347,7 @@ def test_who_can_no_longer_have_its_first_token_in_time_is_too_late() -> None:
 
 
 def test_a_prompt_that_cannot_be_read_in_time_may_wait_a_little_all_the_same() -> None:
-    place, one = endpoint(prefill_rate=RATE), ticket(prompt_tokens=60_000)
+    place, one = endpoint(speed=RATE), ticket(prompt_tokens=60_000)
     one.ttft_s = 2.0
     assert not saturation.too_late(one, place, NOW + AHEAD * 2.0)
     assert saturation.too_late(one, place, NOW + AHEAD * 2.0 + 0.01)

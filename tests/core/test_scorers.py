@@ -97,7 +97,7 @@ def test_balance_by_part_too() -> None:
 
 
 def test_a_session_goes_home_until_that_costs_too_much() -> None:
-    places = endpoints(4, prefill_rate=1000.0)
+    places = endpoints(4, speed=1000.0)
     who = ticket(1000, session="s")
     home = scored("session", places, who).index(1.0)
     assert scored("session", places, who) == [float(number == home) for number in range(4)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from maitred.core.endpoints import Sign
 from maitred.core.events import Event
 from maitred.core.outcome import FailureKind
-from maitred.core.saturation import CAP_START, PREFILL_GUESS
+from maitred.core.saturation import CAP_START
 from maitred.core.words import (
+    SPEED_GUESS,
     Api,
     Endpoint,
     EndpointState,
@@ -66,22 +67,22 @@ def test_metrics_are_kept_with_their_time_and_those_of_strangers_are_not() -> No
 def test_what_was_learned_of_an_engine_ends_with_it() -> None:
     house = world(Facts(slots=4, started_at=1.0))
     [endpoint] = house.table.by_pool["p"]
-    endpoint.cap, endpoint.prefill_rate = 7, 99.0
+    endpoint.cap, endpoint.speed = 7, 99.0
     house.learn(Probed(NAME, ok=True, facts=Facts(slots=5, started_at=900.0)), NOW, HealthSettings())
-    assert (endpoint.cap, endpoint.prefill_rate) == (5, PREFILL_GUESS)
+    assert (endpoint.cap, endpoint.speed) == (5, SPEED_GUESS)
 
 
 def test_one_that_returns_from_ejection_is_learned_anew_and_one_let_in_again_is_not() -> None:
     house = world()
     [endpoint] = house.table.by_pool["p"]
-    endpoint.prefill_rate = 99.0
+    endpoint.speed = 99.0
     for held in (True, False):
         house.hold(NAME, held=held, now=NOW)
     house.learn(Probed(NAME, ok=True), NOW, HealthSettings())
-    assert (endpoint.state, endpoint.prefill_rate) == (EndpointState.READY, 99.0)
+    assert (endpoint.state, endpoint.speed) == (EndpointState.READY, 99.0)
     endpoint.state = EndpointState.EJECTED
     house.move(endpoint, Sign.ANSWERED, "", NOW)
-    assert (endpoint.state, endpoint.prefill_rate) == (EndpointState.READY, PREFILL_GUESS)
+    assert (endpoint.state, endpoint.speed) == (EndpointState.READY, SPEED_GUESS)
 
 
 def test_a_rest_that_the_former_engine_asked_for_is_not_that_of_its_successor() -> None:

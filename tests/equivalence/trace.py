@@ -72,17 +72,14 @@ class Trace(Struct, frozen=True):
 
 
 def config(*faults: Fault, cap: int = 2) -> Config:
-    """A gateway before two engines. It does not read their metrics, and its probes cost them nothing.
-
-    Its policy does not ask for keys of prompts: the shells have different ones.
-    """
+    """A gateway before two engines. It does not read their metrics, and its probes cost them nothing."""
     return Config(
         listen=Listen(Address("127.0.0.1", 0)),
         models=(
             Model(
                 MODEL,
                 URLS[:2],
-                routing="least-requests",
+                routing="least-requests",  # prompts of the simulator have no bytes to be known by
                 saturation="concurrency",
                 cap=cap,
                 queue=Queue(wait_s=3.7, requests_max=4),

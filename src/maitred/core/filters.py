@@ -106,7 +106,7 @@ class PrefixCacheAffinity(Struct, frozen=True):
 
 def first_token_s(endpoint: Endpoint, ticket: Ticket, rate: int = 0) -> float:
     """How long its first token would take there: what is unread and what of it is not cached, at a rate."""
-    return (endpoint.unread + fresh_tokens(endpoint, ticket)) / (rate or endpoint.prefill_rate)
+    return (endpoint.unread + fresh_tokens(endpoint, ticket)) / (rate or endpoint.speed)
 
 
 def fresh_tokens(endpoint: Endpoint, ticket: Ticket) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core import explain, kept, saturation
+from maitred.core import explain, kept, saturation, speed
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
@@ -454,7 +454,7 @@ class Gateway:
         if leg.thought > 0 and usage is not None and usage.exact and request.sequences == 1:
             kept.learn(leg, usage)
         if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
-            saturation.pace(leg, usage, self._by_pool.get(pool.name, ()), now)
+            speed.learn(leg, usage, self._by_pool.get(pool.name, ()), now)
         if not limits.cap:
             saturation.served(leg.endpoint, limits, now)
 

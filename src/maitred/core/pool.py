@@ -32,7 +32,7 @@ GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES) for api in Api]
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 BYTES_PER_TOKEN = 4
-CHANCE = 0.8
+CHANCE = 0.75
 """Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
 MODELS_MAX = 1024
 """Names of one pool, aliases and adapters, whose answers are told apart."""
@@ -176,7 +176,7 @@ class Pool:
     def hold_to(self, ticket: Ticket, ttft_s: float, endpoints: Sequence[Endpoint]) -> None:
         """Have the ticket wait no longer than leaves the goal for its first token within reach."""
         ticket.ttft_s = ttft_s
-        rate = max((endpoint.prefill_rate for endpoint in endpoints if endpoint.state is READY), default=0.0)
+        rate = max((endpoint.speed for endpoint in endpoints if endpoint.state is READY), default=0.0)
         if rate:
             latest = ticket.arrival + patience_s(ticket, rate, AHEAD * ttft_s)
             ticket.queue_deadline = min(ticket.queue_deadline, latest)

@@ -12,21 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+from maitred.core import speed
 from maitred.core.kept import predicted
-from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket, Usage
+from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket
 
 CAP_START = 64
 """Where an automatic cap begins while neither KV cache nor slots of the engine are known."""
 CAP_PERIOD_S = 2.0
 """Shortest time between two changes of a cap: about what an engine takes to show the last one."""
-PREFILL_GUESS = 4096.0
-"""Tokens a second an engine reads until it has shown its own rate: less than a current GPU does."""
-PREFILL_MIN, PREFILL_MAX = 50.0, 10_000_000.0
-"""Bounds of a learned rate: a small model on a CPU, and more than any machine."""
-PREFILL_WEIGHT, PREFILL_STEP = 0.2, 1.0
-"""Weight of the newest reading, and the most by which it may differ, both of the logarithm of the rate."""
-PREFILL_SEEN_TOKENS = 256
-"""Shorter prompts tell more of an engine's step than of its rate."""
 AHEAD, AHEAD_LESS = 0.25, 0.25
 """Part of the goal for the first token that unread prompts may take, and how much less of it a band lower."""
 LEFT, PART_MIN = 0.02, 0.5
@@ -37,12 +30,6 @@ STALE_S = 15.0
 """Metrics older than this say nothing: three readings were missed."""
 BUSY_WAITING, BUSY_KV = 5, 0.9
 """An engine with so many waiting, or so much of its KV cache in use, is full by its own word."""
-SLOW = 4.0
-"""An endpoint that writes, or reads, a token in so many times its fastest peer's time is an outlier."""
-PACE_WEIGHT = 0.1
-PACED_MIN = 10
-"""Streams before an endpoint's pace is held against it, or others': a few short ones say little."""
-
 READY = EndpointState.READY
 Full = Callable[[Endpoint, Ticket, PoolSettings, float], bool]
 """Whether an endpoint has no room for a ticket, now."""
@@ -108,7 +95,7 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
     if limits.ttft_s is None:
         return False
     ahead = ahead_s(ticket.rank, limits.ttft_s)
-    return endpoint.unread > ahead * endpoint.prefill_rate
+    return endpoint.unread > ahead * endpoint.speed
 
 
 SATURATION: dict[str, Full] = {
@@ -145,7 +132,7 @@ def opens_at(endpoints: Iterable[Endpoint], limits: PoolSettings, now: float) ->
 
 def backlog_s(endpoint: Endpoint) -> float:
     """How long the endpoint will take to read the prompts of streams that have told nothing yet."""
-    return endpoint.unread / endpoint.prefill_rate
+    return endpoint.unread / endpoint.speed
 
 
 # -- what a leg takes, and gives back -------------------------------------------------------------
@@ -157,6 +144,7 @@ def reserve(leg: Leg, now: float) -> None:
     Only the first token of a stream tells when its prompt has been read, so only streams count as unread.
     """
     endpoint, ticket = leg.endpoint, leg.ticket
+    speed.ran(endpoint, now)
     running = endpoint.running = endpoint.running + 1
     fresh = ticket.fresh
     if leg.thought >= 0:
@@ -166,10 +154,10 @@ def reserve(leg: Leg, now: float) -> None:
     endpoint.reserved += leg.reserved
     endpoint.busiest = max(endpoint.busiest, running)
     if ticket.request.stream:
-        leg.rate = endpoint.prefill_rate
+        ahead = leg.ahead = unread(endpoint, now)
+        leg.read_at = now + (ahead + fresh) / endpoint.speed
         leg.unread = fresh
         endpoint.unread += fresh
-        leg.read_at = now + backlog_s(endpoint)
         if not endpoint.reading:
             endpoint.read_since = now
         endpoint.reading[leg.number] = leg
@@ -186,6 +174,7 @@ def grow(leg: Leg, output_tokens: int) -> None:
 def give_back(leg: Leg, now: float) -> None:
     """The leg is over."""
     endpoint = leg.endpoint
+    speed.ran(endpoint, now)
     endpoint.running -= 1
     endpoint.reserved -= leg.reserved
     leg.reserved = 0
@@ -213,53 +202,11 @@ def unread(endpoint: Endpoint, now: float) -> float:
 
 
 def first_token(leg: Leg, now: float) -> None:
-    """Learn from the first token of a stream how fast its endpoint reads.
-
-    The reading is compared with the rate by which it was predicted, not with the one of now: many that were
-    late together are one piece of news.
-    """
-    endpoint = leg.endpoint
-    fresh = leg.unread
-    if leg.number in endpoint.reading:
+    """The first token of a stream shows that its prompt was read."""
+    speed.ran(leg.endpoint, now)
+    leg.busy_s = leg.endpoint.busy_s
+    if leg.number in leg.endpoint.reading:
         _was_read(leg, now)
-    thought_s, took_s = leg.read_at - leg.seated_at, now - leg.seated_at
-    if leg.sent_at and fresh >= PREFILL_SEEN_TOKENS and thought_s > 0 and took_s > 0:
-        off = max(-PREFILL_STEP, min(PREFILL_STEP, math.log(thought_s / took_s)))
-        seen = math.log(leg.rate) + off
-        rate = math.exp((1 - PREFILL_WEIGHT) * math.log(endpoint.prefill_rate) + PREFILL_WEIGHT * seen)
-        endpoint.prefill_rate = min(PREFILL_MAX, max(PREFILL_MIN, rate))
-
-
-def pace(leg: Leg, usage: Usage, peers: Iterable[Endpoint], now: float) -> None:
-    """Learn from a finished stream how fast its endpoint reads and writes: its paces beside its peers'.
-
-    Of its time to first token counts what it took for each token that had to be read: its own ones and those
-    ahead of it, less the part of its own that a cache held.
-    """
-    if not leg.answered_at:
-        return
-    endpoint = leg.endpoint
-    if usage.output_tokens > 1:
-        tpot_s = (now - leg.answered_at) / (usage.output_tokens - 1)
-        endpoint.tpot_s += PACE_WEIGHT * (tpot_s - endpoint.tpot_s) if endpoint.tpot_s else tpot_s
-        endpoint.paced += 1
-    fresh_tokens = usage.prompt_tokens - usage.cached_tokens
-    ahead_tokens = leg.rate * (leg.read_at - leg.seated_at)
-    if fresh_tokens >= PREFILL_SEEN_TOKENS and ahead_tokens > 0:
-        read_s = (leg.answered_at - leg.seated_at) / ahead_tokens * usage.prompt_tokens / fresh_tokens
-        endpoint.read_s += PACE_WEIGHT * (read_s - endpoint.read_s) if endpoint.read_s else read_s
-        endpoint.reads += 1
-    writer_s = reader_s = math.inf
-    for peer in peers:
-        if peer.state is READY:
-            if peer.paced >= PACED_MIN and peer.tpot_s < writer_s:
-                writer_s = peer.tpot_s
-            if peer.reads >= PACED_MIN and peer.read_s < reader_s:
-                reader_s = peer.read_s
-    writes = endpoint.tpot_s / writer_s if endpoint.paced >= PACED_MIN and writer_s else 1.0
-    reads = endpoint.read_s / reader_s if endpoint.reads >= PACED_MIN and reader_s else 1.0
-    slowness = max(reads, writes)
-    endpoint.slowness = slowness if slowness > SLOW else 1.0
 
 
 def served(endpoint: Endpoint, limits: PoolSettings, now: float) -> None:
@@ -295,11 +242,8 @@ def _adapt(endpoint: Endpoint, now: float, *, too_much: bool) -> None:
 
 def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now: nothing that was learned of the old one holds."""
-    endpoint.prefill_rate, endpoint.tpot_s, endpoint.slowness = PREFILL_GUESS, 0.0, 1.0
-    endpoint.speed = PREFILL_GUESS
+    speed.forget(endpoint)
     endpoint.kept, endpoint.thought, endpoint.found = 1.0, 0.0, 0.0
-    endpoint.paced = endpoint.reads = 0
-    endpoint.read_s = 0.0
     endpoint.cap, endpoint.cap_at, endpoint.rests_until = 0, 0.0, 0.0
     endpoint.busiest = endpoint.running
 
@@ -321,4 +265,4 @@ def patience_s(ticket: Ticket, rate: float, before_s: float) -> float:
 
 def too_late(ticket: Ticket, endpoint: Endpoint, now: float) -> bool:
     """Whether a ticket has waited so long that its first token would come too late from this endpoint."""
-    return now - ticket.arrival > patience_s(ticket, endpoint.prefill_rate, backlog_s(endpoint))
+    return now - ticket.arrival > patience_s(ticket, endpoint.speed, backlog_s(endpoint))

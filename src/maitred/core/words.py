@@ -11,10 +11,11 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
+from maitred.core.line import Line
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.receipt import Receipt
 from maitred.core.recipe import Recipe
@@ -181,6 +182,20 @@ class Load(Struct, frozen=True, gc=False):
     preemptions: int | None = None
 
 
+SPEED_GUESS = 4096.0
+"""Prompt tokens a second that an engine reads until it has shown its own speed: less than a current GPU."""
+
+
+def reads_guess() -> Line:
+    """What is thought of an engine's first tokens before any was seen."""
+    return Line(0.05, 1 / SPEED_GUESS)
+
+
+def writes_guess() -> Line:
+    """What is thought of its later ones."""
+    return Line(0.02, 0.0002)
+
+
 class Endpoint(Struct, eq=False):
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
@@ -191,13 +206,16 @@ class Endpoint(Struct, eq=False):
     counts them in a row too. `share` is the part of its places it may use, growing since `ready_at` after a
     return. `load` is what its metrics said at `observed_at`.
 
-    `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet, read
-    at `prefill_rate` tokens a second. `rests_until`: it asked to be left alone. `tpot_s` is the mean pace at
-    which its `paced` streams were written, `read_s` that at which `reads` prompts were read, seconds a token;
-    `slowness` how many times its fastest peer's the worse of them is, 1 unless it is an outlier.
-    `kept`: the part of what it was thought to have cached that it had, by `thought` and `found` tokens,
-    fading sums. `cap`: places, where the settings leave that to us; it was changed at `cap_at`, and `busiest`
-    is the most that ran since.
+    `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet.
+    `rests_until`: it asked to be left alone. `kept`: the part of what it was thought to have cached that it
+    had, by `thought` and `found` tokens, fading sums. `cap`: places, where the settings leave that to us; it
+    was changed at `cap_at`, and `busiest` is the most that ran since.
+
+    `reads` predicts the seconds to a first token by the tokens to be read until then, `writes` those of each
+    token after it by the streams that run; `speed` is the prompt tokens a second to reckon with. `busy_s`:
+    how long all its streams have run together, until `busy_at`. `tpot_s` is the mean pace at which its `paced`
+    streams were written, seconds a token. `slowness`: how many times as long as its fastest peer it takes to
+    read or to write, 1 unless it is an outlier.
     """
 
     name: str
@@ -212,7 +230,6 @@ class Endpoint(Struct, eq=False):
     turn: int = 0
     cold: int = 0
     begun: int = 0
-    speed: float = 4096.0
     reading: dict[int, Leg] = {}
     read_since: float = 0.0
     listed: bool = True
@@ -228,11 +245,13 @@ class Endpoint(Struct, eq=False):
     busiest: int = 0
     unread: int = 0
     rests_until: float = 0.0
-    prefill_rate: float = 4096.0
+    reads: Line = field(default_factory=reads_guess)
+    writes: Line = field(default_factory=writes_guess)
+    speed: float = SPEED_GUESS
+    busy_s: float = 0.0
+    busy_at: float = 0.0
     tpot_s: float = 0.0
     paced: int = 0
-    read_s: float = 0.0
-    reads: int = 0
     slowness: float = 1.0
     kept: float = 1.0
     thought: float = 0.0
@@ -256,9 +275,9 @@ class Leg(Struct, eq=False):
     `number` counts the legs of a gateway from 1, `attempt` the seatings of the ticket from 1.
     `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `fresh` those
     of its prompt that were not cached, `unread` the same until the first token shows that they were read,
-    `read_at` when that was thought to be, at `rate` tokens a second. `thought`: tokens of its prompt that the
-    index has for its endpoint, -1 where nobody asked it; `exact`: by what the engine tells. `receipt` says
-    why it is this endpoint, where the request asks for that.
+    `ahead` those to be read before them, `read_at` when all are thought to be. `busy_s` is its endpoint's at
+    the first token. `thought`: tokens of its prompt that the index has for its endpoint, -1 where nobody asked
+    it; `exact`: by what the engine tells. `receipt` says why it is this endpoint, where the request asks.
     """
 
     number: int
@@ -274,8 +293,9 @@ class Leg(Struct, eq=False):
     reserved: int = 0
     fresh: int = 0
     unread: int = 0
-    rate: float = 0.0
+    ahead: float = 0.0
     read_at: float = 0.0
+    busy_s: float = 0.0
     thought: int = -1
     exact: bool = False
     receipt: Receipt | None = None

@@ -1,0 +1,65 @@
+"""A straight line learned as it goes: how long something takes, from what it took before.
+
+Recursive least squares of the logarithm: a reading counts by how many times it is off, be it of milliseconds
+or of minutes. What is learned are the logarithms of the line's two parameters, so neither falls below nought.
+An outlier counts less the further it is off (Huber, 1964). Knowledge fades by a drift that each reading adds,
+as in a Kalman filter of a random walk: where nothing is seen, it fades slowly, and to no less than there was
+at first.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+UNKNOWN = 10.0
+"""Variance of a parameter of which nothing is known, in that of a reading: the first one is believed."""
+MEMORY = 200
+"""About so many readings are remembered."""
+DRIFT = MEMORY**-2
+CLIP = 0.5
+"""A reading that is further off, in logarithms, counts less."""
+OFF_MAX = 3.0
+"""The most that a reading may be off: a stall of an hour says no more than one of minutes."""
+LEAST, MOST = 1e-7, 100.0
+"""Bounds of both parameters, in seconds: less than any machine takes for anything, and more."""
+
+
+class Line(Struct, gc=False):
+    """`base + slope * x` seconds, from a guess of both.
+
+    `told` counts the readings, `error` is how far predictions were off lately: the mean |log(thought / seen)|.
+    """
+
+    base: float
+    slope: float
+    told: int = 0
+    error: float = 0.0
+    base_variance: float = UNKNOWN
+    slope_variance: float = UNKNOWN
+    covariance: float = 0.0
+
+    def at(self, x: float) -> float:
+        """What is to be expected."""
+        return self.base + self.slope * x
+
+    def learn(self, x: float, seen: float) -> None:
+        """At `x`, not below nought, it was so much, above it."""
+        thought = self.base + self.slope * x
+        off = max(-OFF_MAX, min(OFF_MAX, math.log(seen / thought)))
+        self.told = told = self.told + 1
+        self.error += (abs(off) - self.error) / min(told, MEMORY)
+        # How much of the prediction each parameter is: the gradient of its logarithm by theirs.
+        base_part = self.base / thought
+        slope_part = 1 - base_part
+        base_gain = self.base_variance * base_part + self.covariance * slope_part
+        slope_gain = self.covariance * base_part + self.slope_variance * slope_part
+        noise = max(1.0, abs(off) / CLIP)
+        whole = noise + base_part * base_gain + slope_part * slope_gain
+        self.base = min(MOST, max(LEAST, self.base * math.exp(off * base_gain / whole)))
+        self.slope = min(MOST, max(LEAST, self.slope * math.exp(off * slope_gain / whole)))
+        self.base_variance = min(UNKNOWN, self.base_variance - base_gain * base_gain / whole + DRIFT)
+        self.slope_variance = min(UNKNOWN, self.slope_variance - slope_gain * slope_gain / whole + DRIFT)
+        self.covariance -= base_gain * slope_gain / whole
+
