@@ -134,9 +134,9 @@ def test_an_outlier_counts_for_as_much_slower_as_it_is() -> None:
 
 def test_a_home_that_is_an_outlier_is_left_when_reading_the_rest_there_takes_longer_than_a_miss() -> None:
     a, b = two()
-    b.slowness = 50.0
+    b.slowness = 15.0
     assert choose(a, b, of=regular("b")) == "b"
-    b.slowness = 90.0
+    b.slowness = 20.0
     assert choose(a, b, of=regular("b")) == "a"
 
 
