@@ -132,6 +132,14 @@ def test_an_outlier_counts_for_as_much_slower_as_it_is() -> None:
     assert choose(a, b, of=ticket()) == "a"
 
 
+def test_a_home_that_is_an_outlier_is_left_when_reading_the_rest_there_takes_longer_than_a_miss() -> None:
+    a, b = two()
+    b.slowness = 15.0
+    assert choose(a, b, of=regular("b")) == "b"
+    b.slowness = 20.0
+    assert choose(a, b, of=regular("b")) == "a"
+
+
 def test_one_on_its_slow_start_gets_less() -> None:
     a, b = two()
     a.share = 0.25
