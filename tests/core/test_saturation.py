@@ -233,7 +233,7 @@ def test_only_a_first_token_shows_that_a_prompt_was_read() -> None:
     assert full(place, ticket(), GOAL, NOW + 20)  # it should have been read, and was not
     assert opens_at([place], GOAL, NOW + 10) == math.inf
     assert saturation.backlog_s(place) == 2.0
-    saturation.first_token(stream, NOW + 20)
+    saturation.first_token(stream, [place], NOW + 20)
     assert place.unread == 0
     assert not full(place, ticket(), GOAL, NOW + 20)
 

@@ -173,7 +173,7 @@ class Gateway:
             return
         leg.phase, leg.answered_at = ANSWERED, now
         if leg.ticket.request.stream:
-            saturation.first_token(leg, now)
+            saturation.first_token(leg, self._by_pool.get(leg.endpoint.pool, ()), now)
             self._world.touched.add(leg.endpoint.pool)
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():

@@ -32,7 +32,7 @@ GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES) for api in Api]
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 BYTES_PER_TOKEN = 4
-CHANCE = 0.75
+CHANCE = 0.8
 """Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
 MODELS_MAX = 1024
 """Names of one pool, aliases and adapters, whose answers are told apart."""

@@ -10,7 +10,7 @@ stop nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from maitred.core import speed
 from maitred.core.kept import predicted
@@ -201,8 +201,9 @@ def unread(endpoint: Endpoint, now: float) -> float:
 # -- what is learned ------------------------------------------------------------------------------
 
 
-def first_token(leg: Leg, now: float) -> None:
+def first_token(leg: Leg, peers: Sequence[Endpoint], now: float) -> None:
     """The first token of a stream shows that its prompt was read."""
+    speed.heard(leg, peers, now)
     speed.ran(leg.endpoint, now)
     leg.busy_s = leg.endpoint.busy_s
     if leg.number in leg.endpoint.reading:

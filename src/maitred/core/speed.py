@@ -49,6 +49,17 @@ def ran(endpoint: Endpoint, now: float) -> None:
     endpoint.busy_at = now
 
 
+def heard(leg: Leg, peers: Sequence[Endpoint], now: float) -> None:
+    """A first token has come. While little is known its time is learned from at once.
+
+    How much was cached is only known at the end; so where nothing is thought to have been.
+    """
+    reads, took_s = leg.endpoint.reads, now - leg.seated_at
+    if reads.told < TOLD_MIN and leg.sent_at and took_s > 0 and not leg.ticket.cached:
+        reads.learn(leg.ahead + leg.ticket.prompt_tokens, took_s)
+        share(peers)
+
+
 def learn(leg: Leg, usage: Usage, peers: Sequence[Endpoint], now: float) -> None:
     """A stream has ended."""
     if not leg.answered_at:
