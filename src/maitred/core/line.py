@@ -29,7 +29,7 @@ LEAST, MOST = 1e-7, 100.0
 class Line(Struct, gc=False):
     """`base + slope * x` seconds, from a guess of both.
 
-    `told` counts the readings, `error` is how far predictions were off lately: the mean |log(thought / seen)|.
+    `told` counts the readings, `error` is how far the last predictions were off: the mean |log(thought/seen)|.
     """
 
     base: float
@@ -63,4 +63,3 @@ class Line(Struct, gc=False):
         self.base_variance = min(UNKNOWN, self.base_variance - base_gain * base_gain / whole + drift)
         self.slope_variance = min(UNKNOWN, self.slope_variance - slope_gain * slope_gain / whole + drift)
         self.covariance -= base_gain * slope_gain / whole
-

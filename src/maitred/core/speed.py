@@ -51,13 +51,14 @@ def ran(endpoint: Endpoint, now: float) -> None:
 
 def learn(leg: Leg, usage: Usage, peers: Sequence[Endpoint], now: float) -> None:
     """A stream has ended."""
-    if not leg.answered_at:
+    endpoint, reads, fresh = leg.endpoint, leg.endpoint.reads, leg.fresh
+    if not leg.answered_at or leg.incarnation != endpoint.incarnation:
         return
-    endpoint, reads = leg.endpoint, leg.endpoint.reads
     took_s, wrote_s = leg.answered_at - leg.seated_at, now - leg.answered_at
     if leg.sent_at and took_s > 0:
-        fresh = usage.prompt_tokens - usage.cached_tokens if usage.exact else leg.fresh
-        reads.learn(leg.ahead + max(0, fresh), took_s)
+        if usage.exact and usage.prompt_tokens:
+            fresh = max(0, usage.prompt_tokens - usage.cached_tokens)
+        reads.learn(leg.ahead + fresh, took_s)
         if reads.told <= TOLD_MIN or reads.told % SHARE_EVERY == 0:
             share(peers)
     if usage.output_tokens > 1 and wrote_s > 0:
@@ -71,13 +72,10 @@ def learn(leg: Leg, usage: Usage, peers: Sequence[Endpoint], now: float) -> None
 
 def share(endpoints: Iterable[Endpoint]) -> None:
     """Give those that read alike one speed."""
-    young, known = [], []
-    for each in endpoints:
-        if each.state is READY:
-            (known if each.reads.told >= TOLD_MIN else young).append(each)
-    if young:
-        _settle(young, known or young)
-    known.sort(key=_slope)
+    there = sorted((each for each in endpoints if each.state is READY), key=_slope)
+    known = [each for each in there if each.reads.told >= TOLD_MIN]
+    young = [each for each in there if each.reads.told < TOLD_MIN]
+    _settle(young, known or young)
     alike: list[Endpoint] = []
     for each in known:
         if alike and each.reads.slope > ALIKE * alike[-1].reads.slope:
@@ -105,8 +103,7 @@ def _slowness(endpoint: Endpoint, peers: Iterable[Endpoint]) -> float:
     fastest, paced_s = endpoint.speed, math.inf
     for peer in peers:
         if peer.state is READY:
-            if peer.speed > fastest:
-                fastest = peer.speed
+            fastest = max(fastest, peer.speed)
             if peer.paced >= TOLD_MIN and peer.tpot_s < paced_s:
                 paced_s = peer.tpot_s
     slowness = fastest / endpoint.speed
