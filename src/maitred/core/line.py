@@ -29,7 +29,8 @@ LEAST, MOST = 1e-7, 100.0
 class Line(Struct, gc=False):
     """`base + slope * x` seconds, from a guess of both.
 
-    `told` counts the readings, `error` is how far the last predictions were off: the mean |log(thought/seen)|.
+    `told` counts the readings, `error` is how far predictions were off lately: the mean |log(thought / seen)|
+    of about as many as are remembered.
     """
 
     base: float
