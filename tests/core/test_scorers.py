@@ -129,7 +129,7 @@ def test_the_beginning_of_a_prompt_has_a_home() -> None:
     places = endpoints(8)
     homes = [
         tuple(scored("prefix-hash", places, ticket(prefix=prefix)))
-        for prefix in ((1, 2, 3, 4), (1, 2, 3, 4, 5, 6), (1, 2, 3, 9), (4,), ())
+        for prefix in ((1, 4), (1, 4, 5, 6), (1, 9), (4,), ())
     ]
     assert homes[0] == homes[1] == homes[3] != homes[2]
     assert homes[4] == (0.0,) * 8

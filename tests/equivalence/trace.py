@@ -77,7 +77,12 @@ def config(*faults: Fault, cap: int = 2) -> Config:
         listen=Listen(Address("127.0.0.1", 0)),
         models=(
             Model(
-                MODEL, URLS[:2], saturation="concurrency", cap=cap, queue=Queue(wait_s=3.7, requests_max=4)
+                MODEL,
+                URLS[:2],
+                routing="least-requests",  # prompts of the simulator have no bytes to be known by
+                saturation="concurrency",
+                cap=cap,
+                queue=Queue(wait_s=3.7, requests_max=4),
             ),
         ),
         upstream=Upstream(first_byte_s=2.6, idle_s=1.4),

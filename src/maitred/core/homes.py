@@ -27,7 +27,7 @@ MISS = 8.0
 """What a token costs that was cached elsewhere, beside reading it, in times of that."""
 STREAM_TOKENS = 400
 """A running stream counts as so many tokens to be read."""
-BEGUN_TOKENS = 4000
+BEGUN_TOKENS = 16_000
 """So does each beginning that an endpoint has more than another, where all prompts are found in caches."""
 SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
@@ -61,15 +61,16 @@ def homes(
             continue
         if adapter and adapter not in endpoint.facts.adapters:
             continue
-        tokens: float = prompt + STREAM_TOKENS * endpoint.running
+        tokens: float = prompt + STREAM_TOKENS * (endpoint.running + 1)
         had = cached.get(endpoint.name, 0) if cached else 0
         if endpoint.unread:
             tokens += unread(endpoint, now)
         if begun:
             tokens += begun * endpoint.begun
-        cost = ((tokens - had) * endpoint.slowness - MISS * had) / endpoint.speed
+        tokens = (tokens - had) * endpoint.slowness
         if endpoint.share < 1:
-            cost += prompt / endpoint.speed * (1 / endpoint.share - 1)
+            tokens /= endpoint.share
+        cost = (tokens - MISS * had) / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if full(endpoint, ticket, limits, now):
@@ -96,14 +97,13 @@ def homes_seen(
     begun = _begun_tokens(ticket)
 
     def told(endpoint: Endpoint) -> Value:
-        token_s, prompt = endpoint.slowness / endpoint.speed, ticket.prompt_tokens
+        token_s, prompt = endpoint.slowness / endpoint.share / endpoint.speed, ticket.prompt_tokens
         cached = ticket.cached.get(endpoint.name, 0)
         parts = {
             "read_s": (prompt - cached) * token_s,
             "unread_s": unread(endpoint, now) * token_s,
-            "streams_s": STREAM_TOKENS * endpoint.running * token_s,
+            "streams_s": STREAM_TOKENS * (endpoint.running + 1) * token_s,
             "begun_s": begun * endpoint.begun * token_s,
-            "slow_start_s": prompt / endpoint.speed * (1 / endpoint.share - 1),
             "no_miss_s": -MISS * cached / endpoint.speed,
         }
         return costs[endpoint.name], {name: part for name, part in parts.items() if part}

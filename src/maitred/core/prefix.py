@@ -18,12 +18,13 @@ BYTE_ENDS: tuple[int, ...] = tuple(accumulate([512] * 8 + [1024] * 28 + [4096] *
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
 TOKENS_GUESS = 262_144
 """Tokens in the cache of an endpoint that does not tell."""
-MEMORY: dict[str | Recipe, int] = {"default": 4, "smg-cache-aware": 14}
-"""So many times its cache is kept in mind of an endpoint, by the policy; others keep what a cache holds.
+MEMORY: dict[str | Recipe, float] = {"default": 4, "smg-cache-aware": 14}
+MEMORY_ELSE = 1.5
+"""So many times its cache is kept in mind of an endpoint at most, and half of that at least, by the policy.
 
 `default`: what an endpoint has lost it will read again where it was, and then has it; elsewhere it would take
 another's place. `smg-cache-aware`: as its original, 2**24 characters of each worker, 14 times the cache of
-Qwen3-32B on two H100. llm-d sizes its index by the engines' caches.
+Qwen3-32B on two H100. All others go by what a cache holds, as llm-d does: that is in the middle of this.
 """
 REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
 """Part of prompts that caches have: a first guess, and how much one request moves it."""
@@ -61,7 +62,7 @@ class Prefixes:
     __slots__ = ("_held", "_masks", "_names", "memory", "reuse")
 
     def __init__(self) -> None:
-        self.memory = 1
+        self.memory = MEMORY_ELSE
         self.reuse = REUSE_GUESS
         self._masks: dict[int, int] = {}
         self._held: dict[str, Held] = {}
@@ -110,7 +111,7 @@ class Prefixes:
             endpoint.cold = endpoint.turn
         request = ticket.request
         if request.prefix or request.blocks:
-            capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
+            capacity = int(self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS))
             self.sent(request, endpoint, capacity, begins=not ticket.home)
 
     def sent(self, request: Request, endpoint: Endpoint, capacity: int, *, begins: bool = False) -> None:

@@ -20,7 +20,7 @@ from maitred.core.mix import MASK, key_of, mix
 from maitred.core.saturation import STALE_S
 from maitred.core.words import Endpoint, PoolSettings, Ticket
 
-PIECE_TOKENS = 64
+PIECE_TOKENS = 128
 _SPREAD = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio, odd: a product with it depends in its high bits on all bits of a key."""
 
@@ -217,12 +217,12 @@ class Lora(Struct, frozen=True):
 class PrefixHash(Struct, frozen=True):
     """The home of the beginning of its prompt: of so many pieces, or of all if it has fewer.
 
-    A piece is 256 bytes, or 64 tokens where only keys of tokens are known.
+    A piece is 512 bytes, or 128 tokens where only keys of tokens are known.
     The next one in its order where that has more than `load_factor` times its part of all requests:
     consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018).
     """
 
-    pieces: int = 4
+    pieces: int = 2
     load_factor: float = 1.25
 
     def __post_init__(self) -> None:

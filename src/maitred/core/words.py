@@ -182,7 +182,7 @@ class Load(Struct, frozen=True, gc=False):
     preemptions: int | None = None
 
 
-SPEED_GUESS = 4096.0
+SPEED_GUESS = 6000.0
 """Prompt tokens a second that an engine reads until it has shown its own speed: less than a current GPU."""
 
 
