@@ -189,18 +189,23 @@ def test_a_real_difference_shows() -> None:
     assert [fast, slow] == pytest.approx([29_500, 9_750], rel=0.01)
 
 
-def test_one_that_has_told_little_is_thought_to_be_as_its_peers() -> None:
-    new, young = endpoint("p/new"), endpoint("p/young", 100.0, told=TOLD_MIN - 1)
+def test_one_that_has_told_little_is_thought_to_be_much_like_its_peers() -> None:
+    new, young = endpoint("p/new"), endpoint("p/young", 100.0, told=TOLD_MIN // 2)
     share([new, young, *pool(10_000, 10_000)])
-    assert [new.speed, young.speed] == pytest.approx([10_000] * 2)
+    assert [new.speed, young.speed] == pytest.approx([10_000, 1000])
 
 
 def test_where_nobody_has_told_much_the_more_told_counts_more() -> None:
     new, young, older = endpoint("p/new"), endpoint("p/a", 1000.0, told=1), endpoint("p/b", 8000.0, told=2)
     share([new, young, older])
-    assert [each.speed for each in (new, young, older)] == pytest.approx([4000.0] * 3)
+    assert new.speed == pytest.approx(4000.0)
+    assert 1000 < young.speed < 4000 < older.speed < 8000
+
+
+def test_where_nobody_has_told_anything_the_guess_stays() -> None:
+    new = endpoint("p/new")
     share([new])
-    assert new.speed == pytest.approx(4000.0)  # nobody has told anything
+    assert new.speed == SPEED_GUESS
 
 
 def test_only_those_that_are_ready_have_a_say() -> None:
@@ -270,3 +275,12 @@ def test_one_stream_that_hung_makes_no_outlier(when: int) -> None:
         place.stream(peer, 0.1)
         place.stream(one, 0.1, pace_s=2.0 if number == when else 0.02)
         assert one.slowness == 1.0
+
+
+def test_a_peer_of_which_little_is_known_makes_nobody_slow() -> None:
+    one, peer = endpoint("p/a"), endpoint("p/b", 1e6, told=TOLD_MIN - 1)
+    place = Place([one, peer])
+    for _ in range(2 * TOLD_MIN):
+        place.stream(one, 0.5, tokens=10_000)
+    assert peer.speed > 4 * one.speed
+    assert one.slowness == 1.0

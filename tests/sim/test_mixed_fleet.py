@@ -33,7 +33,7 @@ traffic:
     model: m
     prompts: {tokens: {median: 2000, p95: 8000}}
     output: {median: 150, p95: 500}
-    arrivals: {stages: [{rate: 18/s, duration: 60s}]}
+    arrivals: {stages: [{rate: 17/s, duration: 90s}]}
 """
 TTFT_S, TPOT_S = 2.0, 0.1
 
@@ -53,7 +53,7 @@ def good(tmp_path: Path, routing: str, seed: int) -> float:
 
 
 def test_the_default_policy_makes_more_of_it_than_least_requests(tmp_path: Path) -> None:
-    for seed in (1, 2):
+    for seed in (1, 3):
         ours, others = (good(tmp_path, routing, seed) for routing in ("default", "least-requests"))
-        assert ours >= 0.9
+        assert ours >= 0.93
         assert ours >= others + 0.05, (ours, others)
