@@ -299,3 +299,11 @@ def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
         kept = [*held.young, *held.old, *held.fades]
         assert place.begun == sum(key in held.beginnings for key in kept) == len(held.beginnings)
         assert number < 1000 or full / 2 <= len(prefixes) <= full + 2 * 12 * len(places)
+
+
+def test_who_is_not_kept_is_forgotten() -> None:
+    prefixes = Prefixes()
+    for name in "ab":
+        prefixes.sent(blocks([1] * 3), endpoint(name), 10**6)
+    prefixes.keep({"b"})
+    assert prefixes.match(blocks([1] * 3)) == {"b": 3 * BLOCK}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -42,9 +43,22 @@ def folder(where: Path) -> Path:
     vocabulary = json.loads((where / "tokenizer.json").read_text())["model"]["vocab"]
     (where / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": len(vocabulary)}))
     said = json.loads((where / "tokenizer_config.json").read_text())
-    said["tokenizer_class"] = "PreTrainedTokenizerFast"
+    said |= {"eos_token": said["eos_token"]["content"], "tokenizer_class": "PreTrainedTokenizerFast"}
     (where / "tokenizer_config.json").write_text(json.dumps(said))
     return where
+
+
+def free_ports(engines: int) -> list[int]:
+    """Ports for so many engines, each with two free ones after it; below those that are given to anybody."""
+    found: list[int] = []
+    for first in range(20_000, 32_000, 10):
+        with suppress(OSError), ExitStack() as stack:
+            for port in range(first, first + 3):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            found.append(first)
+        if len(found) == engines:
+            break
+    return found
 
 
 @contextmanager
@@ -102,11 +116,10 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         assert process.poll() is None, log.read_text(errors="replace")[-4000:]
-        try:
-            connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        with closing(connection), suppress(OSError, HTTPException):
             connection.request("GET", "/health")
             if connection.getresponse().status == 200:
                 return
-        except (OSError, HTTPException):
-            time.sleep(0.5)
+        time.sleep(0.5)
     raise AssertionError(f"no engine at {port}:\n" + log.read_text(errors="replace")[-4000:])

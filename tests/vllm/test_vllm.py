@@ -24,14 +24,14 @@ from maitred.core.words import Api, EndpointState, Identity
 from maitred.door.tokenizer import Folder
 from maitred.net.seams import Sockets
 from maitred.wire.conversation import TOOL_FORMS
-from tests.app.test_kv_events import free_port
 from tests.net.http import Client, connected, post
-from tests.vllm.engines import BLOCK_TOKENS, MODEL, engines, folder
+from tests.vllm.engines import BLOCK_TOKENS, MODEL, engines, folder, free_ports
 
 pytestmark = pytest.mark.vllm
 
 PATIENCE_S = 60.0
-SYSTEM = "You keep the books of a large restaurant and answer in a few plain words. " * 6
+SYSTEM = "{0}: you keep the books of a large restaurant and answer in a few plain words. " * 6
+HOUSES = ("The Golden Goose", "The Blue Boar")
 CONVERSATIONS, TURNS = 4, 4
 
 
@@ -111,8 +111,7 @@ async def serving(urls: list[str], where: Path, isolate: str = "none") -> AsyncI
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], Path]]:
     where = folder(tmp_path_factory.mktemp("model"))
-    first = free_port()
-    with engines(where, first, first + 10) as urls:
+    with engines(where, *free_ports(2)) as urls:
         yield urls, where
 
 
@@ -122,7 +121,7 @@ def body(messages: list[dict[str, str]]) -> dict[str, Any]:
 
 def turns(number: int) -> Iterator[list[dict[str, str]]]:
     """What is asked in the turns of a conversation, each with all before it."""
-    messages = [{"role": "system", "content": SYSTEM}]
+    messages = [{"role": "system", "content": SYSTEM.format(HOUSES[number % 2])}]
     for turn in range(TURNS):
         asked = f"Guest {number}, course {turn}: what is owed, and by whom? " * (3 + turn)
         messages = [*messages, {"role": "user", "content": asked}]
@@ -166,6 +165,7 @@ def test_conversations_find_what_perfect_placement_would_give(place: tuple[list[
                     f"conversation {number} turn {turn}: {tokens:4} tokens, perfect {perfect:4}, predicted "
                     f"{found.predicted:4}, reported {found.reported:4} at {found.endpoint}"
                 )
+            assert len({found.endpoint for *_, found in rows}) == 2
             assert sum(found.exact for *_, found in rows) >= len(rows) - 1
             assert all(
                 abs(found.predicted - found.reported) <= BLOCK_TOKENS for *_, found in rows if found.exact

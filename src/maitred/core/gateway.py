@@ -251,7 +251,7 @@ class Gateway:
                 world.list(pools, now)
                 self._forget_pools(pools)
                 for pool in self._pools.values():
-                    pool.blocks.keep(self.table.by_name)
+                    pool.keep(self.table.by_name)
             case Probed(endpoint=name):
                 world.learn(change, now, health)
                 if (endpoint := self.table.by_name.get(name)) is not None:

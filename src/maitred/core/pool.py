@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from maitred.core.blocks import Blocks
 from maitred.core.chooser import PREFIXED, ROUTING, may_hope
@@ -156,6 +156,12 @@ class Pool:
         if not request.blocks:
             return "approximate", "no_blocks"
         return "precise", "lost" if told.lost else ""
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget what was known of endpoints that are not among these any more."""
+        self.blocks.keep(names)
+        if self.prefixes is not None:
+            self.prefixes.keep(names)
 
     def send_home(self, ticket: Ticket) -> None:
         """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""

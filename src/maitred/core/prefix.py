@@ -8,7 +8,7 @@ the end first. So who has a key has all before it, and the longest common beginn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate
 
 from maitred.core.recipe import Recipe
@@ -133,6 +133,11 @@ class Prefixes:
         if held.fades:
             self._fade(held, FADES + 2 * len(keys))
             endpoint.begun = len(held.beginnings)
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget all endpoints but these."""
+        for name in [name for name in self._held if name not in names]:
+            self.forget(name)
 
     def forget(self, name: str) -> None:
         """An endpoint has lost everything, or has gone."""
