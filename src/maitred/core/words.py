@@ -213,9 +213,9 @@ class Endpoint(Struct, eq=False):
 
     `reads` predicts the seconds to a first token by the tokens to be read until then, `writes` those of each
     token after it by the streams that run; `speed` is the prompt tokens a second to reckon with. `busy_s`:
-    how long all its streams have run together, until `busy_at`. `tpot_s` is the mean pace at which its
-    `paced` streams were written, seconds a token. `slowness`: how many times as long as its fastest peer it
-    takes to read or to write, 1 unless it is an outlier.
+    how long its streams ran, all together, until `busy_at`. `tpot_s` is the geometric mean of the pace at
+    which its `paced` streams were written, seconds a token. `slowness`: how many times as long as its fastest
+    peer it takes to read or to write, 1 unless it is an outlier.
     """
 
     name: str
@@ -278,7 +278,7 @@ class Leg(Struct, eq=False):
     `ahead` those to be read before them, `read_at` when all are thought to be. `busy_s` is its endpoint's at
     the first token. `thought`: tokens of its prompt that the index has for its endpoint, -1 where nobody
     asked it; `exact`: by what the engine tells. `receipt` says why it is this endpoint, where the request
-    asks.
+    asks for that.
     """
 
     number: int
