@@ -15,7 +15,7 @@ from tests.core.hall import Hall, limited
 
 BLOCK = 16
 TOKENS = 960
-AGAIN_S = TOKENS / SPEED_GUESS
+AGAIN_S = (1 + MISS) * TOKENS / SPEED_GUESS
 
 
 def opened(hosts: str = "ab", **limits: Any) -> Hall:

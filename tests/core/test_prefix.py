@@ -59,7 +59,9 @@ class Plain:
                     if key in kept:
                         kept.remove(key)
                 young.append(key)
-                self.tokens_of[name][key] = self.tokens(request, place) - self.tokens(request, place - 1)
+                self.tokens_of[name][key] = max(
+                    1, self.tokens(request, place) - self.tokens(request, place - 1)
+                )
         if begins and (new := [key for key in keys if key not in known]):
             self.begun[name].add(new[0])
         if 2 * sum(self.tokens_of[name][key] for key in young) > capacity:
@@ -87,6 +89,8 @@ class Plain:
         if request.blocks:
             return BLOCK * keys
         end = BYTE_ENDS[keys - 1] if keys else 0
+        if request.body_bytes > 16 * request.prompt_tokens:  # most of it is media
+            return min(request.prompt_tokens, end // 4)
         return min(request.prompt_tokens, end * request.prompt_tokens // (request.body_bytes or 1))
 
 

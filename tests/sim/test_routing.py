@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from msgspec import structs
 
 from maitred.config.load import load
@@ -59,7 +58,6 @@ def test_it_is_as_good_as_an_oracle_that_knows_all_groups_beforehand() -> None:
     assert (stages[-1][0].ttft_p90_s or 9.9) <= 0.9
 
 
-@pytest.mark.xfail(strict=True, reason="a home that is full is given up too soon: p90 is 18 s")
 def test_homes_that_fill_are_waited_for_a_little() -> None:
     """Who goes elsewhere at once takes others' places there: that makes p90 23 s, at the oracle 4 s."""
     row, _best = both(rates(22, 30), SMALL)[0]

@@ -153,7 +153,7 @@ class Watch:
         found = self._found.get(name) or self._found.setdefault(name, Found())
         found.answers += 1
         found.thought += leg.thought
-        found.found += cached if cached < leg.thought else leg.thought
+        found.found += min(leg.thought, cached)
         found.told += leg.exact
 
     def _late(self, pool: str, now: Firsts) -> Iterator[tuple[str, str, str, str]]:

@@ -97,7 +97,7 @@ def homes_seen(
     costs: dict[str, float] = {}
     homes(endpoints, ticket, limits, now, costs)
     begun = _begun_tokens(ticket)
-    most = max(ticket.cached.values(), default=0)
+    most = next(iter(ticket.cached.values())) if ticket.cached else 0
 
     def told(endpoint: Endpoint) -> Value:
         token_s, prompt = endpoint.slowness / endpoint.share / endpoint.speed, ticket.prompt_tokens

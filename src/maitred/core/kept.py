@@ -29,6 +29,6 @@ def learn(leg: Leg, usage: Usage) -> None:
     if not thought:  # nothing was predicted
         return
     endpoint.thought = FADE * endpoint.thought + thought
-    endpoint.found = FADE * endpoint.found + (found if found < thought else thought)
+    endpoint.found = FADE * endpoint.found + (min(thought, found))
     if endpoint.thought >= THOUGHT_MIN and endpoint.found > 0:
         endpoint.kept = endpoint.found / endpoint.thought
