@@ -69,7 +69,7 @@ def homes(
             tokens += unread(endpoint, now)
         if begun:
             tokens += begun * endpoint.begun
-        tokens = (tokens - had) * endpoint.slowness
+        tokens = (tokens - had * endpoint.kept) * endpoint.slowness
         if endpoint.share < 1:
             tokens /= endpoint.share
         cost = (tokens + MISS * (most - had)) / endpoint.speed
@@ -103,7 +103,7 @@ def homes_seen(
         token_s, prompt = endpoint.slowness / endpoint.share / endpoint.speed, ticket.prompt_tokens
         cached = ticket.cached.get(endpoint.name, 0)
         parts = {
-            "read_s": (prompt - cached) * token_s,
+            "read_s": (prompt - cached * endpoint.kept) * token_s,
             "unread_s": unread(endpoint, now) * token_s,
             "streams_s": STREAM_TOKENS * (endpoint.running + 1) * token_s,
             "begun_s": begun * endpoint.begun * token_s,
