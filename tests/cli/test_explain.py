@@ -17,7 +17,7 @@ from maitred.core.receipt import Candidate, Receipt
 from tests.admin.place import House
 from tests.observe.test_decisions import keep
 
-HOME = Candidate("m/a:1", "", 0.21, {"read_s": 0.25, "no_miss_s": -0.04}, cached=5120, running=3)
+HOME = Candidate("m/a:1", "", 0.21, {"read_s": 0.25, "miss_s": 0.04}, cached=5120, running=3)
 OTHER = Candidate("m/b:1", "", 1.5, {"read_s": 1.5}, unread=900)
 FULL = Candidate("m/c:1", "full", 0.1, {"read_s": 0.1}, running=256)
 RECEIPT = Receipt(
@@ -61,10 +61,10 @@ def test_a_decision_is_a_table() -> None:
     *table, said = table
     assert table == [
         "",
-        "endpoint  cost  read_s  no_miss_s  cached  unread  running  begun  why not",
-        "m/a:1     0.21  0.25    -0.04      5120    0       3        0      -",
-        "m/b:1     1.5   1.5     -          0       900     0        0      -",
-        "m/c:1     0.1   0.1     -          0       0       256      0      full",
+        "endpoint  cost  read_s  miss_s  cached  unread  running  begun  why not",
+        "m/a:1     0.21  0.25    0.04    5120    0       3        0      -",
+        "m/b:1     1.5   1.5     -       0       900     0        0      -",
+        "m/c:1     0.1   0.1     -       0       0       256      0      full",
         "",
     ]
     assert said == (

@@ -48,6 +48,16 @@ def test_the_unbroken_beginning_counts_and_who_has_most_is_first() -> None:
     assert blocks.match(asked(), 0.0) == {B.name: 80}
 
 
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 127, 128, 129, 199, 200])
+def test_long_prompts_are_counted_as_short_ones(length: int) -> None:
+    keys = tuple(range(200))
+    blocks = telling(A, B)
+    blocks.hear(A, KvEvents(A.name, keys[:length] + keys[length + 1 :]))
+    blocks.hear(B, KvEvents(B.name, keys[:100]))
+    wanted = {A.name: length * 16, B.name: 1600}
+    assert blocks.match(asked(keys), 0.0) == {name: tokens for name, tokens in wanted.items() if tokens}
+
+
 def test_nothing_is_known_before_everything_was_told_nor_once_it_is_not_gone_by() -> None:
     blocks = Blocks()
     blocks.hear(A, KvEvents(A.name, KEYS))

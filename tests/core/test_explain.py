@@ -58,9 +58,8 @@ def chosen_by(routing: str | Recipe, places: list[Endpoint], who: Ticket) -> End
     return ROUTING[routing](places, who, PoolSettings(cap=4, routing=routing), 1.0)
 
 
-@given(
-    st.sampled_from(["default", "least-requests", "round-robin", "token-load", "llm-d"]), PLACES, tickets()
-)
+@pytest.mark.parametrize("routing", ["default", "least-requests", "round-robin", "token-load", "llm-d"])
+@given(places=PLACES, who=tickets())
 def test_the_best_of_those_told_is_the_one_chosen(routing: str, places: list[Endpoint], who: Ticket) -> None:
     chosen = chosen_by(routing, places, who)
     if chosen is None:

@@ -522,7 +522,7 @@ def test_an_endpoint_far_slower_than_its_peer_gets_far_less() -> None:
         stream(hall, leg, tpot_s=1.0 if leg.endpoint.name == "p/a:1" else 0.01)
     for _ in range(40):
         hall.seat()
-    assert hall.running() == {"p/a:1": 0, "p/b:1": 40}
+    assert hall.running()["p/a:1"] <= 1
 
 
 # -- repeats and rests ------------------------------------------------------------------------------

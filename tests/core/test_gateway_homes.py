@@ -10,12 +10,12 @@ import pytest
 from maitred.core.homes import MISS, STREAM_TOKENS
 from maitred.core.outcome import FailureKind
 from maitred.core.prefix import REUSE_GUESS, REUSE_WEIGHT
-from maitred.core.words import Leg, Phase, PoolSettings, Settings, Ticket, Usage
+from maitred.core.words import SPEED_GUESS, Leg, Phase, PoolSettings, Settings, Ticket, Usage
 from tests.core.hall import Hall, limited
 
 BLOCK = 16
 TOKENS = 960
-AGAIN_S = TOKENS / 4096.0
+AGAIN_S = (1 + MISS) * TOKENS / SPEED_GUESS
 
 
 def opened(hosts: str = "ab", **limits: Any) -> Hall:

@@ -510,7 +510,11 @@ class Shell(RuleBasedStateMachine):
             if full:
                 return {Outcome.QUEUE_FULL, Outcome.DEADLINE_UNMEETABLE}
         if not order:
-            return {None, Outcome.QUEUE_FULL} if full else {None}
+            refused = {
+                Outcome.QUEUE_FULL,
+                Outcome.DEADLINE_UNMEETABLE,
+            }  # all may rest for longer than it can wait
+            return {None, *refused} if full else {None}
         return {None, Outcome.QUEUE_FULL, Outcome.DEADLINE_UNMEETABLE}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -42,8 +43,8 @@ HEALTH = HealthSettings(failures_max=3, slow_start_s=20.0, quarantine_s=600.0)
 ids = itertools.count()
 
 
-def hall(hosts: str = "ab", cap: int = 256, attempts: int = 1) -> Hall:
-    made = Hall(Settings(default=PoolSettings(cap=cap), attempts_max=attempts, health=HEALTH))
+def hall(hosts: str = "ab", cap: int = 256, attempts: int = 1, **more: Any) -> Hall:
+    made = Hall(Settings(default=PoolSettings(cap=cap, **more), attempts_max=attempts, health=HEALTH))
     made.open(p=hosts)
     return made
 
@@ -177,7 +178,7 @@ def test_ejections_in_a_row_are_counted_until_it_is_well_again() -> None:
 
 def returned(cap: int = 100) -> Hall:
     """Endpoint a was away and has just come back; b is well."""
-    house = hall(cap=cap)
+    house = hall(cap=cap, routing="least-requests")
     house.probe("p/a:1", ok=False)
     house.probe("p/a:1", ok=True)
     return house

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core import saturation
-from maitred.core.homes import BEGUN_TOKENS, MISS, SHARED, STREAM_TOKENS, homes
+from maitred.core.homes import BEGUN_TOKENS, HOLD_MAX_S, MISS, SHARED, STREAM_TOKENS, homes
 from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Ticket
 from tests.core import places
 from tests.core.places import endpoint
@@ -132,6 +132,14 @@ def test_an_outlier_counts_for_as_much_slower_as_it_is() -> None:
     assert choose(a, b, of=ticket()) == "a"
 
 
+def test_a_home_that_is_an_outlier_is_left_when_reading_the_rest_there_takes_longer_than_a_miss() -> None:
+    a, b = two()
+    b.slowness = 15.0
+    assert choose(a, b, of=regular("b")) == "b"
+    b.slowness = 20.0
+    assert choose(a, b, of=regular("b")) == "a"
+
+
 def test_one_on_its_slow_start_gets_less() -> None:
     a, b = two()
     a.share = 0.25
@@ -183,10 +191,10 @@ def test_who_has_a_home_is_no_new_beginning() -> None:
 # -- full, and out of the question ------------------------------------------------------------------
 
 
-def test_a_full_home_is_waited_for_as_long_as_it_takes_to_read_what_it_has() -> None:
+def test_a_full_home_is_waited_for_as_long_as_a_miss_costs() -> None:
     a, b = two()
     b.running = CAP
-    one, again_s = regular("b"), 900 / SPEED
+    one, again_s = regular("b"), min(HOLD_MAX_S, (1 + MISS) * 900 / SPEED)
     assert choose(a, b, of=one) is None
     assert choose(a, b, of=one, now=NOW + again_s - 0.01) is None
     assert choose(a, b, of=one, now=NOW + again_s) == "a"

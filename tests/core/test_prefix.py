@@ -59,7 +59,9 @@ class Plain:
                     if key in kept:
                         kept.remove(key)
                 young.append(key)
-                self.tokens_of[name][key] = self.tokens(request, place) - self.tokens(request, place - 1)
+                self.tokens_of[name][key] = max(
+                    1, self.tokens(request, place) - self.tokens(request, place - 1)
+                )
         if begins and (new := [key for key in keys if key not in known]):
             self.begun[name].add(new[0])
         if 2 * sum(self.tokens_of[name][key] for key in young) > capacity:
@@ -87,6 +89,8 @@ class Plain:
         if request.blocks:
             return BLOCK * keys
         end = BYTE_ENDS[keys - 1] if keys else 0
+        if request.body_bytes > 16 * request.prompt_tokens:  # most of it is media
+            return min(request.prompt_tokens, end // 4)
         return min(request.prompt_tokens, end * request.prompt_tokens // (request.body_bytes or 1))
 
 
@@ -299,3 +303,11 @@ def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
         kept = [*held.young, *held.old, *held.fades]
         assert place.begun == sum(key in held.beginnings for key in kept) == len(held.beginnings)
         assert number < 1000 or full / 2 <= len(prefixes) <= full + 2 * 12 * len(places)
+
+
+def test_who_is_not_kept_is_forgotten() -> None:
+    prefixes = Prefixes()
+    for name in "ab":
+        prefixes.sent(blocks([1] * 3), endpoint(name), 10**6)
+    prefixes.keep({"b"})
+    assert prefixes.match(blocks([1] * 3)) == {"b": 3 * BLOCK}

@@ -63,7 +63,8 @@ def session_gateway(
     folder = tmp_path_factory.mktemp("gateway")
     urls = [engine.url for engine in both_engines]
     renamed = {"name": "small", "aliases": ["default"], "served_as": MODEL, "endpoints": urls, "cap": SLOTS}
-    plain = {"name": MODEL, "endpoints": urls, "cap": SLOTS}
+    # Tests ask the same again and again, and look for answers of both.
+    plain = {"name": MODEL, "endpoints": urls, "cap": SLOTS, "routing": "least-requests"}
     path = folder / "gateway.yaml"
     health = {"slow_start": "0s"}  # who was killed is back in full at once
     path.write_text(yaml.safe_dump({"version": 1, "health": health, "models": [renamed, plain]}))

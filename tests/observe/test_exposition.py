@@ -8,6 +8,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed, Tokenized
+from maitred.core.line import Line
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import EndpointState, Failure, Load, Usage
 from maitred.observe.budgets import Budget
@@ -41,6 +42,7 @@ def lived_in() -> Metrics:
     )
     ticket, where = queued(), endpoint()
     where.load, where.observed_at = Load(3, 2, 0.25), 101.0
+    where.reads, where.writes = Line(0.1, 0.001, 1, 0.25), Line(0.02, 0.001, 1, 0.125)
     metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
     metrics(Tokenized(100.0, "qwen", 0.01, None))
     leg = seat(ticket, 100.0, where)
@@ -83,6 +85,19 @@ def test_what_an_engine_says_has_its_age() -> None:
     text = b"".join(render(lived_in())).decode()
     said = dict(re.findall(r"^maitred_engine_(\w+)\{[^}]*\} (\S+)$", text, re.MULTILINE))
     assert said == {"running": "3.0", "waiting": "2.0", "kv_use": "0.25", "metrics_age_seconds": "2.0"}
+
+
+def test_what_is_learned_of_an_endpoint_has_its_error_and_nothing_is_said_before() -> None:
+    text = b"".join(render(lived_in())).decode()
+    assert re.findall(r"^maitred_(\w+_error)\{[^}]*\} (\S+)$", text, re.MULTILINE) == [
+        ("ttft_prediction_error", "0.25"),
+        ("tpot_prediction_error", "0.125"),
+    ]
+    metrics = lived_in()
+    [series] = metrics.endpoints.values()
+    series.endpoint = endpoint()
+    text = b"".join(render(metrics)).decode()
+    assert not re.findall(r"^maitred_\w+(?:_error|_speed)\{", text, re.MULTILINE)
 
 
 def test_kv_events_have_their_figures() -> None:

@@ -250,6 +250,7 @@ def test_an_endpoint_shows_its_state_and_load_until_it_is_gone() -> None:
         'endpoint_state{endpoint="qwen/127.0.0.1:8001",state="draining"} 0.0',
         'endpoint_in_flight{endpoint="qwen/127.0.0.1:8001"} 3.0',
         'endpoint_share{endpoint="qwen/127.0.0.1:8001"} 1.0',
+        'endpoint_slowness{endpoint="qwen/127.0.0.1:8001"} 1.0',
     ]
     metrics(LegFailed(1.0, seat(queued(), 1.0, one), Failure(FailureKind.STATUS_5XX), again=False))
     assert lines(metrics, "leg_failures_total") == [

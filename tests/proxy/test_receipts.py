@@ -49,7 +49,8 @@ async def test_who_may_ask_is_told(stream: bool) -> None:
             "; home=none; cached=0/25; index=approximate; reason=no_events; attempt=1; wait=0.000; "
             in receipt
         )
-        assert receipt.endswith("cost=0.006104,0.006104")
+        costs = receipt.split("; cost=")[1].split(",")
+        assert costs[0] == costs[1]  # nothing speaks for either
         [decision] = (await kept(place)).decisions
         assert b"canary" not in bytes(decision)
         decoded = msgspec.json.decode(decision)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from maitred.config.cache import Cache
 from maitred.control.models import Route
 from maitred.core.events import Ended
 from maitred.core.tokens import NoTokens
@@ -30,6 +31,7 @@ class Told:
 
     async def __call__(self, order: Order) -> bytes | NoTokens:
         self.asked += 1
+        self.order = order
         if self.found is None:
             try:
                 await asyncio.get_running_loop().create_future()
@@ -59,6 +61,16 @@ async def test_the_core_gets_blocks_and_the_exact_length() -> None:
         assert len(request.blocks) == 2
         assert (request.block_tokens, request.prompt_tokens, request.prompt_exact) == (16, 40, True)
         assert request.untold is None
+
+
+@in_virtual_time()
+async def test_blocks_have_the_salt_that_the_engine_gets() -> None:
+    async with serving(model={**DEFAULT, "cache": Cache(isolate="tenant")}) as place:
+        source = Told(IDS)
+        ended = ask_first(place, source)
+        assert (await place.ask()).status == 200
+        assert source.order.salt
+        assert ended[0].blocks == blocks_of(root(MODEL), IDS, 16, source.order.salt)
 
 
 @in_virtual_time()

@@ -163,7 +163,7 @@ def test_a_slow_engine_is_slow_until_it_is_not() -> None:
 def test_endpoints_come_and_go() -> None:
     steady = [arrival(n, at=float(n)) for n in range(60)]
     faults = (Fault(at_s=10.0, endpoint=TWO, fault="add"), Fault(at_s=45.5, endpoint=ONE, fault="remove"))
-    records = run(fleet(Script(steady), faults=faults))
+    records = run(fleet(Script(steady), PoolSettings(routing="least-requests"), faults=faults))
     assert {records[n].endpoint[-1] for n in range(30)} == {"1"}
     assert {records[n].endpoint[-1] for n in range(32, 45)} == {"1", "2"}
     assert {records[n].endpoint[-1] for n in range(46, 60)} == {"2"}
@@ -197,7 +197,7 @@ def test_a_place_that_is_never_given_back_is_seen() -> None:
 
 
 def test_a_cap_that_is_passed_is_seen() -> None:
-    chosen = patch.dict("maitred.core.pool.ROUTING", {"least-requests": lambda ends, *_: next(iter(ends))})
+    chosen = patch.dict("maitred.core.pool.ROUTING", {"default": lambda ends, *_: next(iter(ends))})
     with chosen, pytest.raises(Violation, match="its cap is 2"):
         run(crowd())
 

@@ -77,6 +77,24 @@ def test_in_the_end_the_core_knows_what_is_there(fault: Fault | None) -> None:
         assert told[node.name].blocks == set(rank.pool._users) != set()
 
 
+def test_an_engine_is_heard_before_it_has_anything_and_not_while_it_is_cut_off() -> None:
+    node = Node("m", ONE, PROFILE, Heard())
+    assert node.heard is not None
+    settings = Settings(pools={"m": PoolSettings(routing="default")})
+    house = Fleet(settings, [node], Script([]), 1, Waits())
+    World(house, 5.0).begin()
+    while house.step():
+        pass
+    (told,) = house.gateway._pools["m"].blocks.told.values()
+    node.heard.stored([1], None, job())
+    node.cut = True
+    house.listen(node)
+    assert not told.blocks
+    node.cut = False
+    house.listen(node)
+    assert told.blocks == {1}
+
+
 def test_engines_tell_where_the_gateway_would_listen_and_has_tokens() -> None:
     for cache, tokens, tells in (
         (Cache(events=Events()), "engine", True),

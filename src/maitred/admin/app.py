@@ -108,11 +108,45 @@ class KvRow(Struct, frozen=True):
         )
 
 
+class SpeedRow(Struct, frozen=True):
+    """How fast an endpoint is, as learned from its streams.
+
+    It is reckoned to read `prompt_tokens_per_s`. By its own streams alone, a first token takes `ttft_base_s`
+    and `ttft_token_s` for each token that has to be read; one after it `tpot_base_s` and `tpot_stream_s` for
+    each stream that runs. The errors are those of the metrics, as is `slowness`.
+    """
+
+    prompt_tokens_per_s: float
+    slowness: float
+    ttft_base_s: float
+    ttft_token_s: float
+    ttft_error: float
+    tpot_base_s: float
+    tpot_stream_s: float
+    tpot_error: float
+
+    @classmethod
+    def of(cls, endpoint: Endpoint) -> SpeedRow:
+        """What is known now."""
+        reads, writes = endpoint.reads, endpoint.writes
+        return cls(
+            prompt_tokens_per_s=round(endpoint.speed, 1),
+            slowness=round(endpoint.slowness, 2),
+            ttft_base_s=reads.base,
+            ttft_token_s=reads.slope,
+            ttft_error=round(reads.error, 3),
+            tpot_base_s=writes.base,
+            tpot_stream_s=writes.slope,
+            tpot_error=round(writes.error, 3),
+        )
+
+
 class EndpointRow(Struct, frozen=True):
     """One endpoint as the admin API shows it; None is what nobody knows.
 
     `running` and `seated` are our own count, `engine_running`, `engine_waiting` and `kv_use` (0 to 1) what
-    its metrics said `observed_age_s` ago. `kv_events` is None where nobody listens for them.
+    its metrics said `observed_age_s` ago. `speed` is what was learned of it, None before its first stream.
+    `kv_events` is None where nobody listens for them.
     """
 
     name: str
@@ -136,6 +170,7 @@ class EndpointRow(Struct, frozen=True):
     engine_waiting: int | None
     kv_use: float | None
     observed_age_s: float | None
+    speed: SpeedRow | None
     kv_events: KvRow | None
 
     @classmethod
@@ -164,6 +199,7 @@ class EndpointRow(Struct, frozen=True):
             engine_waiting=load.waiting if load else None,
             kv_use=load.kv_use if load else None,
             observed_age_s=round(now - endpoint.observed_at, 1) if load else None,
+            speed=SpeedRow.of(endpoint) if endpoint.reads.told else None,
             kv_events=KvRow.of(known, now) if known else None,
         )
 

@@ -143,17 +143,18 @@ class Watch:
             firsts.held += event.leg.seated_at - ticket.arrival > goal_s / 2
 
     def _ended(self, event: Ended) -> None:
-        usage, legs = event.usage, event.ticket.legs
-        if not legs or usage is None or not usage.exact or event.outcome is not COMPLETED:
+        legs, usage = event.ticket.legs, event.usage
+        if not legs or legs[-1].thought <= 0:  # nothing was predicted
             return
-        leg = legs[-1]
-        if leg.thought > 0:
-            name = leg.endpoint.name
-            found = self._found.get(name) or self._found.setdefault(name, Found())
-            found.answers += 1
-            found.thought += leg.thought
-            found.found += min(leg.thought, usage.cached_tokens)
-            found.told += leg.exact
+        if usage is None or not usage.exact or event.outcome is not COMPLETED:
+            return
+        leg, cached = legs[-1], usage.cached_tokens
+        name = leg.endpoint.name
+        found = self._found.get(name) or self._found.setdefault(name, Found())
+        found.answers += 1
+        found.thought += leg.thought
+        found.found += min(leg.thought, cached)
+        found.told += leg.exact
 
     def _late(self, pool: str, now: Firsts) -> Iterator[tuple[str, str, str, str]]:
         minute = self._minute(("ttft_missed", pool), now.answers, now.late, now.held)

@@ -17,6 +17,8 @@ SOON_S = 2.0
 BLOCKS_MAX, SOON_MAX = 1 << 19, 1 << 17
 """Blocks of one endpoint that are kept in mind: told of, and expected. More of them are not believed."""
 
+STRIDE = 64
+"""Blocks looked up at once: mostly the same endpoints have all of them."""
 APPROXIMATE, PRECISE = "approximate", "precise"
 
 
@@ -57,20 +59,20 @@ class Blocks:
         while due and due[0][0] <= now:
             _, _, told, keys = heappop(due)
             self._give_up(told, keys, now)
-        left, ends = self._everybody, [(0, 0)]
-        known = self._masks.get
-        at = 0
-        for at, mask in enumerate(map(known, request.blocks)):
-            if mask == left:
+        keys, known = request.blocks, self._masks.get
+        left, ends = self._everybody, [(0, 0)]  # who has all so far; up to where the others had it
+        for start in range(0, len(keys), STRIDE):
+            masks = [*map(known, keys[start : start + STRIDE])]
+            if masks.count(left) == len(masks):
                 continue
-            rest = mask & left if mask else 0
-            if rest != left:
-                ends.append((at, left ^ rest))
-                left = rest
-                if not rest:
-                    break
-        if left:
-            ends.append((at + 1, left))
+            for at, mask in enumerate(masks, start):
+                rest = mask & left if mask else 0
+                if rest != left:
+                    ends.append((at, left ^ rest))
+                    left = rest
+            if not left:
+                break
+        ends.append((len(keys), left))
         cached: dict[str, int] = {}
         for end, those in reversed(ends):
             rest = those if end else 0

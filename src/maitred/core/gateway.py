@@ -251,11 +251,11 @@ class Gateway:
                 world.list(pools, now)
                 self._forget_pools(pools)
                 for pool in self._pools.values():
-                    pool.blocks.keep(self.table.by_name)
+                    pool.keep(self.table.by_name)
             case Probed(endpoint=name):
                 world.learn(change, now, health)
                 if (endpoint := self.table.by_name.get(name)) is not None:
-                    self._pool(endpoint.pool).blocks.renew(endpoint)
+                    self._pool(endpoint.pool).renew(endpoint)
             case Observed(endpoint=name, load=load):
                 world.observe(name, load, self.settings, now)
             case Held(endpoint=name, held=held):
@@ -269,6 +269,9 @@ class Gateway:
                 self._limited = is_limited(settings)
                 for pool in self._pools.values():
                     pool.apply(settings.pools.get(pool.name, settings.default), settings.bands)
+                    if pool.prefixes is None:
+                        for endpoint in self._by_pool.get(pool.name, ()):
+                            endpoint.begun = 0
 
     # -- for whoever watches ----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ is not cached, at the speed at which the endpoint reads. To that is added what a
 - *A new beginning* goes where the fewest live (BEGUN_TOKENS), if most prompts are found in caches. There each
   beginning brings many others after it, and who has more of them than its peers is the one that all wait for.
 
-A home that is full is waited for as long as it would take to read anew what it has.
+A home that is full is waited for as long as a miss would cost, and never longer than HOLD_MAX_S.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ MISS = 8.0
 """What a token costs that was cached elsewhere, beside reading it, in times of that."""
 STREAM_TOKENS = 400
 """A running stream counts as so many tokens to be read."""
-BEGUN_TOKENS = 4000
+BEGUN_TOKENS = 16_000
 """So does each beginning that an endpoint has more than another, where all prompts are found in caches."""
 SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
+HOLD_MAX_S = 4.0
 NEW = 0.1
 """A prompt of which nobody has more than this part is a new beginning."""
 
 
 def worth_until(ticket: Ticket, home: Endpoint) -> float:
     """The instant until which a full home is worth the wait."""
-    return ticket.arrival + ticket.cached.get(home.name, 0) / home.speed
+    return ticket.arrival + min(HOLD_MAX_S, (1 + MISS) * ticket.cached.get(home.name, 0) / home.speed)
 
 
 def homes(
@@ -53,6 +54,7 @@ def homes(
     """
     full, excluded, adapter = SATURATION[limits.saturation], ticket.excluded, ticket.request.adapter
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
+    most = next(iter(cached.values())) if cached else 0
     begun = _begun_tokens(ticket)
     best: Endpoint | None = None
     least = waiting = NEVER
@@ -67,10 +69,10 @@ def homes(
             tokens += unread(endpoint, now)
         if begun:
             tokens += begun * endpoint.begun
-        tokens = (tokens - had) * endpoint.slowness
+        tokens = (tokens - had * endpoint.kept) * endpoint.slowness
         if endpoint.share < 1:
             tokens /= endpoint.share
-        cost = (tokens - MISS * had) / endpoint.speed
+        cost = (tokens + MISS * (most - had)) / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if full(endpoint, ticket, limits, now):
@@ -95,16 +97,17 @@ def homes_seen(
     costs: dict[str, float] = {}
     homes(endpoints, ticket, limits, now, costs)
     begun = _begun_tokens(ticket)
+    most = next(iter(ticket.cached.values())) if ticket.cached else 0
 
     def told(endpoint: Endpoint) -> Value:
         token_s, prompt = endpoint.slowness / endpoint.share / endpoint.speed, ticket.prompt_tokens
         cached = ticket.cached.get(endpoint.name, 0)
         parts = {
-            "read_s": (prompt - cached) * token_s,
+            "read_s": (prompt - cached * endpoint.kept) * token_s,
             "unread_s": unread(endpoint, now) * token_s,
             "streams_s": STREAM_TOKENS * (endpoint.running + 1) * token_s,
             "begun_s": begun * endpoint.begun * token_s,
-            "no_miss_s": -MISS * cached / endpoint.speed,
+            "miss_s": MISS * (most - cached) / endpoint.speed,
         }
         return costs[endpoint.name], {name: part for name, part in parts.items() if part}
 

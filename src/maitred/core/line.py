@@ -29,7 +29,8 @@ LEAST, MOST = 1e-7, 100.0
 class Line(Struct, gc=False):
     """`base + slope * x` seconds, from a guess of both.
 
-    `told` counts the readings, `error` is how far predictions were off lately: the mean |log(thought / seen)|.
+    `told` counts the readings, `error` is how far predictions were off lately: the mean |log(thought / seen)|
+    of about as many as are remembered.
     """
 
     base: float
@@ -59,7 +60,7 @@ class Line(Struct, gc=False):
         whole = noise + base_part * base_gain + slope_part * slope_gain
         self.base = min(MOST, max(LEAST, self.base * math.exp(off * base_gain / whole)))
         self.slope = min(MOST, max(LEAST, self.slope * math.exp(off * slope_gain / whole)))
-        self.base_variance = min(UNKNOWN, self.base_variance - base_gain * base_gain / whole + DRIFT)
-        self.slope_variance = min(UNKNOWN, self.slope_variance - slope_gain * slope_gain / whole + DRIFT)
+        drift = DRIFT * noise  # one outlier changes little, many in a row say that it is another line now
+        self.base_variance = min(UNKNOWN, self.base_variance - base_gain * base_gain / whole + drift)
+        self.slope_variance = min(UNKNOWN, self.slope_variance - slope_gain * slope_gain / whole + drift)
         self.covariance -= base_gain * slope_gain / whole
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from maitred.core.blocks import Blocks
 from maitred.core.chooser import PREFIXED, ROUTING, may_hope
@@ -125,7 +125,7 @@ class Pool:
         """See who has how much of the prompt by now: as engines tell where they do, else as is thought."""
         prefixes, blocks, request = self.prefixes, self.blocks, ticket.request
         assert prefixes is not None  # noqa: S101 - asked where there are some
-        cached = prefixes.match(request)
+        cached = prefixes.match(request, ticket.prompt_tokens)
         if blocks.told and request.blocks:
             cached = _known(blocks.match(request, now), cached, blocks)
         ticket.cached = cached
@@ -156,6 +156,18 @@ class Pool:
         if not request.blocks:
             return "approximate", "no_blocks"
         return "precise", "lost" if told.lost else ""
+
+    def renew(self, endpoint: Endpoint) -> None:
+        """See whether another engine is there now, which has nothing."""
+        self.blocks.renew(endpoint)
+        if self.prefixes is not None:
+            self.prefixes.renew(endpoint)
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget what was known of endpoints that are not among these any more."""
+        self.blocks.keep(names)
+        if self.prefixes is not None:
+            self.prefixes.keep(names)
 
     def send_home(self, ticket: Ticket) -> None:
         """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""
@@ -234,7 +246,7 @@ class Pool:
                 return ticket, endpoint, endpoints
             if ticket.home:
                 self._look_again(ticket, endpoints, now)
-            if not failed:
+            if not failed and not ticket.home:
                 endpoints = self._kept_for(ticket, endpoints, now)
             failed[kind] = ticket.need
         return None

@@ -8,7 +8,7 @@ the end first. So who has a key has all before it, and the longest common beginn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate
 
 from maitred.core.recipe import Recipe
@@ -16,6 +16,8 @@ from maitred.core.words import NOTHING_CACHED, Endpoint, Request, Ticket
 
 BYTE_ENDS: tuple[int, ...] = tuple(accumulate([512] * 8 + [1024] * 28 + [4096] * 24))
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
+BYTES_PER_TOKEN, MEDIA_BYTES_PER_TOKEN = 4, 16
+"""Of text, about; and a body that has more for each token of its prompt is no text."""
 TOKENS_GUESS = 262_144
 """Tokens in the cache of an endpoint that does not tell."""
 MEMORY: dict[str | Recipe, float] = {"default": 4, "smg-cache-aware": 14}
@@ -71,8 +73,11 @@ class Prefixes:
     def __len__(self) -> int:
         return len(self._masks)
 
-    def match(self, request: Request) -> Mapping[str, int]:
-        """Tokens of the prompt that endpoints are thought to have, by their names, the most first."""
+    def match(self, request: Request, prompt_tokens: int = 0) -> Mapping[str, int]:
+        """Tokens of the prompt that endpoints are thought to have, by their names, the most first.
+
+        `prompt_tokens`: a better guess than the request's own.
+        """
         keys = request.prefix or request.blocks
         masks = self._masks
         if not keys or keys[0] not in masks:
@@ -92,7 +97,7 @@ class Prefixes:
                 if not low:
                     return cached
                 mask, end = masks[keys[low - 1]] & ~seen, low
-            tokens = _tokens(request, end)
+            tokens = _tokens(request, end, prompt_tokens)
             seen |= mask
             while mask:
                 bit = mask & -mask
@@ -134,6 +139,18 @@ class Prefixes:
             self._fade(held, FADES + 2 * len(keys))
             endpoint.begun = len(held.beginnings)
 
+    def keep(self, names: Container[str]) -> None:
+        """Forget all endpoints but these."""
+        for name in [name for name in self._held if name not in names]:
+            self.forget(name)
+
+    def renew(self, endpoint: Endpoint) -> None:
+        """See whether another engine is there now, which has nothing."""
+        held = self._held.get(endpoint.name)
+        if held is not None and held.incarnation != endpoint.incarnation:
+            self.forget(endpoint.name)
+            endpoint.begun = 0
+
     def forget(self, name: str) -> None:
         """An endpoint has lost everything, or has gone."""
         held = self._held.pop(name, None)
@@ -157,8 +174,9 @@ class Prefixes:
                 else:
                     masks[key] = masks.get(key, 0) | held.bit
                     first = first or key
-                young[key] = tokens - before
-                held.tokens += tokens - before
+                size = tokens - before or 1  # or what holds none would be kept for ever
+                young[key] = size
+                held.tokens += size
             before = tokens
         return first
 
@@ -192,11 +210,13 @@ class Prefixes:
         return held
 
 
-def _tokens(request: Request, keys: int) -> int:
+def _tokens(request: Request, keys: int, prompt_tokens: int = 0) -> int:
     """Tokens of the prompt up to the end of so many keys."""
     if not request.prefix:
         return keys * request.block_tokens
     if not keys:
         return 0
-    tokens = BYTE_ENDS[keys - 1] * request.prompt_tokens // (request.body_bytes or 1)
-    return min(request.prompt_tokens, tokens)
+    prompt, end = prompt_tokens or request.prompt_tokens, BYTE_ENDS[keys - 1]
+    if request.body_bytes > MEDIA_BYTES_PER_TOKEN * prompt:  # most of it is media, which keys hold little of
+        return min(prompt, end // BYTES_PER_TOKEN)
+    return min(prompt, end * prompt // (request.body_bytes or 1))

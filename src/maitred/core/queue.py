@@ -36,7 +36,7 @@ class PoolQueue:
     """
 
     __slots__ = (
-        "_bands", "_deadlines", "_fresh", "_limits", "_sequence",
+        "_at_home", "_bands", "_deadlines", "_fresh", "_limits", "_sequence",
         "alone", "body_bytes", "earliest", "held_at", "odd", "opens_at", "waiting",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class PoolQueue:
         self.opens_at = NEVER
         self.held_at: dict[int, float] = {}
         self.odd: dict[int, Ticket] = {}
+        self._at_home: dict[str, int] = {}  # how many of all others wait for each home
         self.arrange(bands)
 
     def arrange(self, bands: Sequence[BandSettings]) -> None:
@@ -133,14 +134,13 @@ class PoolQueue:
                 return
 
     def behind(self, ticket: Ticket) -> bool:
-        """Whether others wait in its lane already."""
-        if self.alone is not None:
-            return self.alone.lane == ticket.lane
-        return (
-            self.waiting > len(self.odd)
-            if not ticket.lane
-            else any(other.lane == ticket.lane for other in self.odd.values())
-        )
+        """Whether others wait already who may sit where it may: in its lane, and for its home or for none."""
+        alone = self.alone
+        if alone is not None:
+            return alone.lane == ticket.lane and alone.home in ("", ticket.home)
+        if ticket.lane:
+            return any(other.lane == ticket.lane for other in self.odd.values())
+        return bool(self._at_home.get("") or self._at_home.get(ticket.home))
 
     def wait_s(self, ticket: Ticket, limits: PoolSettings, now: float) -> float | None:
         """Predicted wait of this newcomer, if tenants get their parts; None where no pace is known."""
@@ -168,7 +168,8 @@ class PoolQueue:
             self._line_up(ticket)
         self.waiting += 1
         self.body_bytes += ticket.request.body_bytes
-        self.earliest = min(self.earliest, ticket.queue_deadline)
+        if ticket.queue_deadline < self.earliest:  # noqa: PLR1730 - a call takes ten times as long
+            self.earliest = ticket.queue_deadline
 
     def _line_up(self, ticket: Ticket | None) -> None:
         self.alone = None
@@ -177,6 +178,8 @@ class PoolQueue:
         self._band(ticket.band)[0].push(ticket, self._limits)
         if ticket.lane:
             self.odd[id(ticket)] = ticket
+        else:
+            self._at_home[ticket.home] = self._at_home.get(ticket.home, 0) + 1
         self._fresh.append(ticket)
 
     def remove(self, ticket: Ticket) -> None:
@@ -216,6 +219,10 @@ class PoolQueue:
         flow = band.remove(ticket)
         if ticket.lane:
             del self.odd[id(ticket)]
+        elif self._at_home[ticket.home] > 1:
+            self._at_home[ticket.home] -= 1
+        else:
+            del self._at_home[ticket.home]
         if self.held_at:
             self.held_at.pop(id(ticket), None)
         return band, flow

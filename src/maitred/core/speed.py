@@ -5,7 +5,7 @@ and what of it was not cached. The time of each token after it is a line of the 
 
 Readings are noisy, and noise must not route. So endpoints that read about alike share one speed, the mean of
 theirs; only real differences show, as those of an H100 beside an L40S. One of which little is known yet is
-thought to be as its peers are.
+thought to be much like its peers.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ def ran(endpoint: Endpoint, now: float) -> None:
 
 def learn(leg: Leg, usage: Usage, peers: Sequence[Endpoint], now: float) -> None:
     """A stream has ended."""
-    if not leg.answered_at:
+    endpoint, reads, fresh = leg.endpoint, leg.endpoint.reads, leg.fresh
+    if not leg.answered_at or leg.incarnation != endpoint.incarnation:
         return
-    endpoint, reads = leg.endpoint, leg.endpoint.reads
     took_s, wrote_s = leg.answered_at - leg.seated_at, now - leg.answered_at
     if leg.sent_at and took_s > 0:
-        fresh = usage.prompt_tokens - usage.cached_tokens if usage.exact else leg.fresh
-        reads.learn(leg.ahead + max(0, fresh), took_s)
+        if usage.exact and usage.prompt_tokens:
+            fresh = max(0, usage.prompt_tokens - usage.cached_tokens)
+        reads.learn(leg.ahead + fresh, took_s)
         if reads.told <= TOLD_MIN or reads.told % SHARE_EVERY == 0:
             share(peers)
     if usage.output_tokens > 1 and wrote_s > 0:
@@ -70,46 +71,52 @@ def learn(leg: Leg, usage: Usage, peers: Sequence[Endpoint], now: float) -> None
 
 
 def share(endpoints: Iterable[Endpoint]) -> None:
-    """Give those that read alike one speed."""
-    young, known = [], []
-    for each in endpoints:
-        if each.state is READY:
-            (known if each.reads.told >= TOLD_MIN else young).append(each)
-    if young:
-        _settle(young, known or young)
-    known.sort(key=_slope)
+    """Give those that read alike one speed, and others some of their peers' until they have told enough."""
+    there = sorted((each for each in endpoints if each.state is READY), key=_slope)
+    known = [each for each in there if each.reads.told >= TOLD_MIN]
+    mean = _mean(known or there)
+    for each in there:
+        own = min(1.0, each.reads.told / TOLD_MIN)
+        each.speed = mean ** (1 - own) / each.reads.slope**own
     alike: list[Endpoint] = []
     for each in known:
         if alike and each.reads.slope > ALIKE * alike[-1].reads.slope:
-            _settle(alike, alike)
+            _settle(alike)
             alike = []
         alike.append(each)
-    _settle(alike, alike)
+    _settle(alike)
 
 
 def _slope(endpoint: Endpoint) -> float:
     return endpoint.reads.slope
 
 
-def _settle(endpoints: Iterable[Endpoint], like: Iterable[Endpoint]) -> None:
-    """Give endpoints the mean speed of these, in which who has told more counts more."""
-    told = sum(min(each.reads.told, TOLD_MIN) for each in like)
-    if told:
-        slope = sum(min(each.reads.told, TOLD_MIN) * math.log(each.reads.slope) for each in like) / told
-        for each in endpoints:
-            each.speed = math.exp(-slope)
+def _settle(alike: Sequence[Endpoint]) -> None:
+    mean = _mean(alike)
+    for each in alike:
+        each.speed = mean
+
+
+def _mean(endpoints: Iterable[Endpoint]) -> float:
+    """The geometric mean of their speeds; of who has told little it counts less."""
+    told = whole = 0.0
+    for each in endpoints:
+        weight = min(each.reads.told, TOLD_MIN)
+        told += weight
+        whole -= weight * math.log(each.reads.slope)
+    return math.exp(whole / told) if told else SPEED_GUESS
 
 
 def _slowness(endpoint: Endpoint, peers: Iterable[Endpoint]) -> float:
     """How many times as long as its fastest peer it takes, to read or to write; 1 unless it is an outlier."""
-    fastest, paced_s = endpoint.speed, math.inf
+    fastest, paced_s = 0.0, math.inf
     for peer in peers:
         if peer.state is READY:
-            if peer.speed > fastest:
+            if peer.reads.told >= TOLD_MIN and peer.speed > fastest:
                 fastest = peer.speed
             if peer.paced >= TOLD_MIN and peer.tpot_s < paced_s:
                 paced_s = peer.tpot_s
-    slowness = fastest / endpoint.speed
-    if endpoint.paced >= TOLD_MIN and paced_s:
-        slowness = max(slowness, endpoint.tpot_s / paced_s)
+    reads = fastest / endpoint.speed if endpoint.reads.told >= TOLD_MIN else 1.0
+    writes = endpoint.tpot_s / paced_s if endpoint.paced >= TOLD_MIN else 1.0
+    slowness = max(reads, writes)
     return slowness if slowness > SLOW else 1.0

@@ -182,7 +182,7 @@ class Load(Struct, frozen=True, gc=False):
     preemptions: int | None = None
 
 
-SPEED_GUESS = 4096.0
+SPEED_GUESS = 6000.0
 """Prompt tokens a second that an engine reads until it has shown its own speed: less than a current GPU."""
 
 
@@ -213,9 +213,9 @@ class Endpoint(Struct, eq=False):
 
     `reads` predicts the seconds to a first token by the tokens to be read until then, `writes` those of each
     token after it by the streams that run; `speed` is the prompt tokens a second to reckon with. `busy_s`:
-    how long all its streams have run together, until `busy_at`. `tpot_s` is the mean pace at which its `paced`
-    streams were written, seconds a token. `slowness`: how many times as long as its fastest peer it takes to
-    read or to write, 1 unless it is an outlier.
+    how long its streams ran, all together, until `busy_at`. `tpot_s` is the geometric mean of the pace at
+    which its `paced` streams were written, seconds a token. `slowness`: how many times as long as its fastest
+    peer it takes to read or to write, 1 unless it is an outlier.
     """
 
     name: str
@@ -276,8 +276,9 @@ class Leg(Struct, eq=False):
     `output_tokens` is the engine's output so far; `reserved` the tokens of KV cache it holds, `fresh` those
     of its prompt that were not cached, `unread` the same until the first token shows that they were read,
     `ahead` those to be read before them, `read_at` when all are thought to be. `busy_s` is its endpoint's at
-    the first token. `thought`: tokens of its prompt that the index has for its endpoint, -1 where nobody asked
-    it; `exact`: by what the engine tells. `receipt` says why it is this endpoint, where the request asks.
+    the first token. `thought`: tokens of its prompt that the index has for its endpoint, -1 where nobody
+    asked it; `exact`: by what the engine tells. `receipt` says why it is this endpoint, where the request
+    asks for that.
     """
 
     number: int

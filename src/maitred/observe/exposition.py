@@ -114,6 +114,10 @@ def families(metrics: Metrics) -> list[Family]:
         other("endpoint_state", "gauge", "1 for the state an endpoint is in.", _endpoint_states),
         other("endpoint_in_flight", "gauge", "Places taken at an endpoint now.", _endpoints_in_flight),
         other("endpoint_share", "gauge", "Part of its places an endpoint may use.", _shares),
+        other("endpoint_speed", "gauge", "Prompt tokens a second reckoned with.", _speeds),
+        other("endpoint_slowness", "gauge", "Times as slow as its fastest peer.", _slownesses),
+        other("ttft_prediction_error", "gauge", "How far predicted first tokens were off.", _ttft_errors),
+        other("tpot_prediction_error", "gauge", "How far predicted later tokens were off.", _tpot_errors),
         other("engine_running", "gauge", "Sequences an engine runs, by its metrics.", _engine_running),
         other("engine_waiting", "gauge", "Sequences waiting in an engine, by its metrics.", _engine_waiting),
         other("engine_kv_use", "gauge", "Use of an engine's KV cache, 0 to 1.", _engine_kv_use),
@@ -268,15 +272,34 @@ def _endpoint_states(metrics: Metrics) -> Values:
 
 
 def _endpoints_in_flight(metrics: Metrics) -> Values:
-    for name, series in list(metrics.endpoints.items()):
-        if series.endpoint is not None:
-            yield "", {"endpoint": name}, series.endpoint.running
+    return _of_endpoints(metrics, lambda endpoint: endpoint.running)
 
 
 def _shares(metrics: Metrics) -> Values:
+    return _of_endpoints(metrics, lambda endpoint: endpoint.share)
+
+
+def _speeds(metrics: Metrics) -> Values:
+    return _of_endpoints(metrics, lambda endpoint: endpoint.speed if endpoint.reads.told else None)
+
+
+def _slownesses(metrics: Metrics) -> Values:
+    return _of_endpoints(metrics, lambda endpoint: endpoint.slowness)
+
+
+def _ttft_errors(metrics: Metrics) -> Values:
+    return _of_endpoints(metrics, lambda endpoint: endpoint.reads.error if endpoint.reads.told else None)
+
+
+def _tpot_errors(metrics: Metrics) -> Values:
+    return _of_endpoints(metrics, lambda endpoint: endpoint.writes.error if endpoint.writes.told else None)
+
+
+def _of_endpoints(metrics: Metrics, value: Callable[[Endpoint], float | None]) -> Values:
+    """What is known of each endpoint, where it is."""
     for name, series in list(metrics.endpoints.items()):
-        if series.endpoint is not None:
-            yield "", {"endpoint": name}, series.endpoint.share
+        if series.endpoint is not None and (found := value(series.endpoint)) is not None:
+            yield "", {"endpoint": name}, found
 
 
 def _engine_running(metrics: Metrics) -> Values:

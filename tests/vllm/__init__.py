@@ -1,0 +1,1 @@
+"""Against real vLLM on the CPU; run by `make test-vllm`."""
