@@ -211,7 +211,7 @@ def jobs_of(load: Ladder | Replay, seeds: int, *, quick: bool) -> list[Job]:
     if isinstance(load, Ladder):
         names = (*names, ORACLE)
     levels = load.levels[1:2] or load.levels if quick else load.levels
-    numbers = range(1, 2 if quick else (seeds or load.seeds) + 1)
+    numbers = range(1, 2 if quick else min(seeds or load.seeds, load.seeds) + 1)
     return [
         Job(load, policy, level, seed) for level, policy, seed in itertools.product(levels, names, numbers)
     ]
@@ -253,6 +253,8 @@ def main() -> None:
                 lines, plots = replay_table(load, results), replay_plots(load, results)
             seeds = len(next(iter(results.values())))
             seen = f"{seeds} seeds." if seeds > 1 else "one seed, which proves little."
+            if load.seeds == 1:
+                seen = "its times are exact, so all seeds are alike."
             lines = [f"{load.title}; {seen}", "", *lines]
             print("", *lines, sep="\n", flush=True)
             if not asked.quick:
