@@ -87,17 +87,7 @@ class GatewayApp:
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
         self.findings = Findings()
         self.identities = Identities(config, self.pool, self.findings, clock)
-        self.metrics = Metrics(
-            maitred.__version__,
-            _slos(config),
-            self._queued,
-            self._in_flight,
-            self._readings(),
-            self.findings.counts,
-            clock,
-            lambda: budgets(self.house.gateway),
-            self._kv_events,
-        )
+        self.metrics = self._metrics(config, clock)
         self.hub = Hub()
         self.decisions = Decisions(config.decisions.keep)
         for subscriber in (self.metrics, MoveLog(), access, self.decisions):
@@ -143,6 +133,19 @@ class GatewayApp:
         self._flush = flush
         self._listener: Listener | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _metrics(self, config: Config, clock: Callable[[], float]) -> Metrics:
+        return Metrics(
+            maitred.__version__,
+            _slos(config),
+            self._queued,
+            self._in_flight,
+            self._readings(),
+            self.findings.counts,
+            clock,
+            lambda: budgets(self.house.gateway),
+            self._kv_events,
+        )
 
     async def start(self) -> tuple[str, int]:
         """Listen, and begin to look for the engines; the address listened at. Raises OSError, SchemaError."""

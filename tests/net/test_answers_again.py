@@ -1,0 +1,142 @@
+"""Heads of answers that come again are understood exactly as the parser understands them, and as strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maitred.core.outcome import FailureKind
+from maitred.net.client import ClientConnection
+from maitred.net.repeats import Repeats
+from maitred.net.virtual import run
+from tests.net.engine import line
+from tests.net.http import turns
+
+Told = tuple[int, list[tuple[bytes, bytes]], int | None, bytes, bool, FailureKind | None]
+HEAD = b"HTTP/1.1 %d X\r\ndate: %b\r\ncontent-type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+
+def answer(body: bytes, status: int = 200, date: bytes = b"now") -> bytes:
+    return HEAD % (status, date, len(body)) + body
+
+
+def told(answers: Sequence[Sequence[bytes]]) -> list[Told]:
+    """What a reader is told of these answers, each in its reads; by one connection as long as it lasts."""
+
+    async def main() -> list[Told]:
+        said: list[Told] = []
+        async with line() as at:
+            for reads in answers:
+                connection = at.pool.take(at.url)
+                if connection is None:
+                    connection, _engine = await at.connect()
+                reading, engine = await at.ask(connection)
+                for read in reads:
+                    engine.send(read)
+                    await turns()
+                head = reading.heads[0] if reading.heads else None
+                failed = reading.failure[0] if reading.failure else None
+                lines = [line for line in head.headers if line[0] != b"content-length"] if head else []
+                facts = (head.status, lines, head.length) if head else (0, lines, None)
+                said.append((*facts, reading.body, reading.complete, failed))
+                if not reading.over.is_set():
+                    connection.abort()
+                    await turns()
+        return said
+
+    return run(main())
+
+
+def parsed(answers: Sequence[Sequence[bytes]]) -> list[Told]:
+    """The same where everything is parsed."""
+    with patch.object(Repeats, "body", lambda _self, _data: None):
+        return told(answers)
+
+
+def heads_parsed(answers: Sequence[Sequence[bytes]]) -> int:
+    """How many of these heads the parser saw."""
+    count = 0
+    on_head = ClientConnection.on_headers_complete
+
+    def counted(connection: ClientConnection) -> None:
+        nonlocal count
+        count += 1
+        on_head(connection)
+
+    with patch.object(ClientConnection, "on_headers_complete", counted):
+        assert len(told(answers)) == len(answers)
+    return count
+
+
+def test_a_head_that_comes_again_is_not_parsed_again() -> None:
+    answers = [[answer(b"x" * size)] for size in (10, 10, 7, 1000, 99_999, 3)]
+    assert [(length, len(body)) for _, _, length, body, _, _ in told(answers)] == [
+        (size, size) for size in (10, 10, 7, 1000, 99_999, 3)
+    ]
+    assert heads_parsed(answers) == 1
+
+
+def test_another_head_is_parsed_and_is_the_one_to_compare_from_then_on() -> None:
+    one, other = [answer(b"one")], [answer(b"other", date=b"a second later")]
+    assert heads_parsed([one, one, other, other, other, one]) == 3
+
+
+KNOWN = answer(b"known")
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        [KNOWN[:-1], KNOWN[-1:]],
+        [KNOWN[:30], KNOWN[30:]],
+        [KNOWN[:-1]],
+        [KNOWN + b"x"],
+        [KNOWN + KNOWN],
+        [b"HTTP/1.1 100 Continue\r\n\r\n" + KNOWN],
+        [answer(b"broken", status=500)],
+        [answer(b"")],
+        [KNOWN.replace(b": 5\r\n", b": 05\r\n")],
+        [KNOWN.replace(b": 5\r\n", b": +5\r\n")],
+        [KNOWN.replace(b": 5\r\n", b": 4\r\n")],
+        [KNOWN.replace(b": 5\r\n", b": 6\r\n")],
+        [KNOWN.replace(b": 5\r\n", b": \r\n")],
+        [KNOWN.replace(b"Content-Length: 5", b"transfer-encoding: chunked")],
+        [KNOWN.replace(b"date: now", b"connection: close")],
+    ],
+)  # fmt: skip
+def test_after_a_known_head_everything_is_as_if_it_were_not_known(then: list[bytes]) -> None:
+    answers = [[KNOWN], [KNOWN], then, [KNOWN], [KNOWN]]
+    assert told(answers) == parsed(answers)
+
+
+@st.composite
+def some_answers(draw: st.DrawFn) -> list[list[bytes]]:
+    """Answers alike and unlike, whole, cut and damaged."""
+    answers = []
+    for _ in range(draw(st.integers(2, 6))):
+        body = draw(st.sampled_from([b"", b"a", b"abc", b"{}" * 40, b"\r\ncontent-length: 1\r\n\r\n."]))
+        raw = answer(
+            body, draw(st.sampled_from([200, 200, 200, 404])), draw(st.sampled_from([b"now", b"then"]))
+        )
+        match draw(st.integers(0, 6)):
+            case 0:
+                at = draw(st.integers(1, len(raw) - 1))
+                answers.append([raw[:at], raw[at:]])
+                continue
+            case 1:
+                at = draw(st.integers(0, len(raw) - 1))
+                raw = raw[:at] + draw(st.binary(max_size=2)) + raw[at + 1 :]
+            case _:
+                pass
+        answers.append([raw])
+    return answers
+
+
+@given(answers=some_answers())
+@settings(max_examples=200, deadline=None)
+def test_whatever_comes_is_understood_as_the_parser_does(answers: list[list[bytes]]) -> None:
+    assert told(answers) == parsed(answers)
