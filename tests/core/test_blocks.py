@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from maitred.core import blocks as module
 from maitred.core.blocks import SOON_S, Blocks
-from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, KvEvents, Leg, Request
 from tests.core.places import endpoint, ticket
 
@@ -132,17 +130,6 @@ def test_nothing_is_expected_of_who_does_not_tell() -> None:
     blocks = telling(A)
     blocks.sent(leg(B), 10.0)
     assert blocks.match(asked(), 10.0) == {}
-
-
-def test_by_what_it_is_known_and_what_is_wrong_with_that() -> None:
-    blocks = telling(A)
-    assert blocks.index(asked(), A.name) == ("precise", "")
-    assert blocks.index(asked(), B.name) == ("approximate", "no_events")
-    plain = Request("r", Api.CHAT, "m", "p")
-    for more, why in (({}, "off"), ({"block_tokens": 16}, "short"), ({"untold": NoTokens.BUSY}, "busy")):
-        assert blocks.index(structs.replace(plain, **more), A.name) == ("approximate", why)
-    blocks.hear(A, KvEvents(A.name, lost=True))
-    assert blocks.index(asked(), A.name) == ("precise", "lost")
 
 
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

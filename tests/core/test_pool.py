@@ -8,6 +8,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import RATIO_MAX, Pool
 from maitred.core.predict import OUTPUT_GUESS
 from maitred.core.saturation import CAP_START
+from maitred.core.tokens import NoTokens
 from maitred.core.words import (
     Api,
     BandSettings,
@@ -15,6 +16,7 @@ from maitred.core.words import (
     EndpointState,
     Facts,
     Identity,
+    KvEvents,
     PoolSettings,
     Request,
     Ticket,
@@ -198,3 +200,16 @@ def test_a_policy_remembers_so_many_times_what_an_endpoint_holds() -> None:
     assert known() == [True, True, True]
     of.apply(PoolSettings(routing="llm-d"), (BAND,))
     assert known() == [False, False, True]
+
+
+def test_by_what_it_is_known_who_has_a_prompt_and_what_is_wrong_with_that() -> None:
+    here, told, silent = pool(), Endpoint("p/a", "p", ""), Endpoint("p/b", "p", "")
+    here.blocks.hear(told, KvEvents(told.name, cleared=True))
+    blocks = {"blocks": (1, 2), "block_tokens": 16}
+    assert here.index(ticket(here, **blocks), told) == ("precise", "")
+    assert here.index(ticket(here, **blocks), silent) == ("approximate", "no_events")
+    assert here.index(ticket(here), told) == ("approximate", "no_blocks")
+    assert here.index(ticket(here, untold=NoTokens.BUSY), told) == ("approximate", "busy")
+    here.blocks.hear(told, KvEvents(told.name, lost=True))
+    assert here.index(ticket(here, **blocks), told) == ("precise", "lost")
+    assert pool(routing="least-requests").index(ticket(here, **blocks), told) == ("none", "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from heapq import heappop, heappush
 
+from maitred.core.masks import Masks
 from maitred.core.words import Endpoint, KvEvents, Leg, Request
 
 SOON_S = 2.0
@@ -41,17 +42,16 @@ class Told:
 class Blocks:
     """The blocks of one pool: a mask of endpoints for each key. `told` holds those who tell, by name."""
 
-    __slots__ = ("_due", "_everybody", "_masks", "_names", "told")
+    __slots__ = ("_due", "_everybody", "_masks", "told")
 
     def __init__(self) -> None:
         self.told: dict[str, Told] = {}
-        self._masks: dict[int, int] = {}
-        self._names: dict[int, str] = {}  # by the number of its bit
+        self._masks = Masks()
         self._everybody = 0
         self._due: list[tuple[float, int, Told, tuple[int, ...]]] = []  # heap, by when it is expected no more
 
     def __len__(self) -> int:
-        return len(self._masks)
+        return len(self._masks.by_key)
 
     def match(self, request: Request, now: float) -> dict[str, int]:
         """Tokens of the prompt that those who tell have, who has the most first; who has none is left out."""
@@ -59,7 +59,7 @@ class Blocks:
         while due and due[0][0] <= now:
             _, _, told, keys = heappop(due)
             self._give_up(told, keys, now)
-        keys, known = request.blocks, self._masks.get
+        keys, known = request.blocks, self._masks.by_key.get
         left, ends = self._everybody, [(0, 0)]  # who has all so far; up to where the others had it
         for start in range(0, len(keys), STRIDE):
             masks = [*map(known, keys[start : start + STRIDE])]
@@ -78,20 +78,9 @@ class Blocks:
             rest = those if end else 0
             while rest:
                 bit = rest & -rest
-                cached[self._names[bit]] = end * request.block_tokens
+                cached[self._masks.names[bit]] = end * request.block_tokens
                 rest ^= bit
         return cached
-
-    def index(self, request: Request, name: str) -> tuple[str, str]:
-        """How it is known what an endpoint has of a prompt, and what is wrong with that, "" for nothing."""
-        told = self.told.get(name)
-        if request.untold is not None:
-            return APPROXIMATE, request.untold.label
-        if told is None:
-            return APPROXIMATE, "no_events"
-        if not request.blocks:  # nobody was asked for its tokens, or they are less than a block
-            return APPROXIMATE, "short" if request.block_tokens else "off"
-        return PRECISE, "lost" if told.lost else ""
 
     def hear(self, endpoint: Endpoint, events: KvEvents) -> None:
         """An engine has told what changed."""
@@ -104,12 +93,12 @@ class Blocks:
         if told is None:
             return
         told.lost = told.lost or events.lost
-        blocks, soon, masks, bit = told.blocks, told.soon, self._masks, told.bit
+        blocks, soon, masks, bit = told.blocks, told.soon, self._masks.by_key, told.bit
         for key in events.removed:
             if key in blocks:
                 blocks.discard(key)
                 if key not in soon:
-                    self._drop(key, bit)
+                    self._masks.drop(key, bit)
         for key in events.stored:
             if len(blocks) < BLOCKS_MAX:
                 blocks.add(key)
@@ -124,7 +113,7 @@ class Blocks:
         until = max(now, leg.read_at) + SOON_S
         cached = leg.ticket.cached.get(leg.endpoint.name, 0)
         keys = request.blocks[cached // request.block_tokens :]
-        soon, masks, bit = told.soon, self._masks, told.bit
+        soon, masks, bit = told.soon, self._masks.by_key, told.bit
         for key in keys:
             soon[key] = until
             masks[key] = masks.get(key, 0) | bit
@@ -148,16 +137,13 @@ class Blocks:
         if told is None:
             return
         for key in told.blocks | told.soon.keys():
-            self._drop(key, told.bit)
+            self._masks.drop(key, told.bit)
         told.blocks, told.soon = set(), {}
-        del self._names[told.bit]
+        del self._masks.names[told.bit]
         self._everybody ^= told.bit
 
     def _new(self, endpoint: Endpoint) -> None:
-        bit = 1
-        while bit in self._names:
-            bit <<= 1
-        self._names[bit] = endpoint.name
+        bit = self._masks.enter(endpoint.name)
         self._everybody |= bit
         self.told[endpoint.name] = Told(bit, endpoint.incarnation)
 
@@ -168,11 +154,4 @@ class Blocks:
             if soon.get(key, now + 1) <= now:
                 del soon[key]
                 if key not in blocks:
-                    self._drop(key, told.bit)
-
-    def _drop(self, key: int, bit: int) -> None:
-        rest = self._masks[key] & ~bit
-        if rest:
-            self._masks[key] = rest
-        else:
-            del self._masks[key]
+                    self._masks.drop(key, told.bit)

@@ -32,6 +32,7 @@ BEGUN_TOKENS = 16_000
 SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
 HOLD_MAX_S = 4.0
+"""The longest wait for a home that is full."""
 NEW = 0.1
 """A prompt of which nobody has more than this part is a new beginning."""
 

@@ -24,11 +24,9 @@ def predicted(leg: Leg) -> int:
 def learn(leg: Leg, usage: Usage) -> None:
     """An answer is over. An engine that has never reported any may just not report."""
     endpoint, thought, found = leg.endpoint, leg.thought, usage.cached_tokens
-    if leg.exact or leg.incarnation != endpoint.incarnation:
-        return
-    if not thought:  # nothing was predicted
+    if leg.exact or not thought or leg.incarnation != endpoint.incarnation:
         return
     endpoint.thought = FADE * endpoint.thought + thought
-    endpoint.found = FADE * endpoint.found + (min(thought, found))
+    endpoint.found = FADE * endpoint.found + min(thought, found)
     if endpoint.thought >= THOUGHT_MIN and endpoint.found > 0:
         endpoint.kept = endpoint.found / endpoint.thought

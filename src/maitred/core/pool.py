@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from maitred.core.blocks import Blocks
+from maitred.core.blocks import APPROXIMATE, PRECISE, Blocks
 from maitred.core.chooser import PREFIXED, ROUTING, may_hope
 from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
@@ -149,13 +149,13 @@ class Pool:
         if self.prefixes is None:
             return "none", ""
         if request.untold is not None:
-            return "approximate", request.untold.label
+            return APPROXIMATE, request.untold.label
         told = blocks.told.get(endpoint.name)
         if told is None:
-            return "approximate", "no_events"
+            return APPROXIMATE, "no_events"
         if not request.blocks:
-            return "approximate", "no_blocks"
-        return "precise", "lost" if told.lost else ""
+            return APPROXIMATE, "no_blocks"
+        return PRECISE, "lost" if told.lost else ""
 
     def renew(self, endpoint: Endpoint) -> None:
         """See whether another engine is there now, which has nothing."""

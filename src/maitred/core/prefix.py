@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate
 
+from maitred.core.masks import Masks
 from maitred.core.recipe import Recipe
 from maitred.core.words import NOTHING_CACHED, Endpoint, Request, Ticket
 
@@ -61,17 +62,16 @@ class Prefixes:
     `memory`: how many times its cache is kept in mind of an endpoint.
     """
 
-    __slots__ = ("_held", "_masks", "_names", "memory", "reuse")
+    __slots__ = ("_held", "_masks", "memory", "reuse")
 
     def __init__(self) -> None:
         self.memory = MEMORY_ELSE
         self.reuse = REUSE_GUESS
-        self._masks: dict[int, int] = {}
+        self._masks = Masks()
         self._held: dict[str, Held] = {}
-        self._names: dict[int, str] = {}  # by its bit
 
     def __len__(self) -> int:
-        return len(self._masks)
+        return len(self._masks.by_key)
 
     def match(self, request: Request, prompt_tokens: int = 0) -> Mapping[str, int]:
         """Tokens of the prompt that endpoints are thought to have, by their names, the most first.
@@ -79,7 +79,7 @@ class Prefixes:
         `prompt_tokens`: a better guess than the request's own.
         """
         keys = request.prefix or request.blocks
-        masks = self._masks
+        masks, names = self._masks.by_key, self._masks.names
         if not keys or keys[0] not in masks:
             return NOTHING_CACHED
         cached: dict[str, int] = {}
@@ -101,9 +101,9 @@ class Prefixes:
             seen |= mask
             while mask:
                 bit = mask & -mask
-                cached[self._names[bit]] = tokens
+                cached[names[bit]] = tokens
                 mask ^= bit
-            if len(cached) == len(self._names):
+            if len(cached) == len(names):
                 return cached
             end -= 1
 
@@ -155,14 +155,14 @@ class Prefixes:
         """An endpoint has lost everything, or has gone."""
         held = self._held.pop(name, None)
         if held is not None:
-            del self._names[held.bit]
+            del self._masks.names[held.bit]
             for keys in (held.young, held.old, held.fades):
                 for key in keys:
-                    self._drop(key, held.bit)
+                    self._masks.drop(key, held.bit)
 
     def _add(self, request: Request, keys: Sequence[int], held: Held) -> int | None:
         """Make these young; the first that is new here."""
-        young, old, fades, masks = held.young, held.old, held.fades, self._masks
+        young, old, fades, masks = held.young, held.old, held.fades, self._masks.by_key
         first, before = None, 0
         for number, key in enumerate(keys, 1):
             tokens = _tokens(request, number)
@@ -189,22 +189,12 @@ class Prefixes:
         fades, beginnings = held.fades, held.beginnings
         for _ in range(min(most, len(fades))):
             key, _tokens = fades.popitem()
-            self._drop(key, held.bit)
+            self._masks.drop(key, held.bit)
             beginnings.discard(key)
-
-    def _drop(self, key: int, bit: int) -> None:
-        rest = self._masks[key] & ~bit
-        if rest:
-            self._masks[key] = rest
-        else:
-            del self._masks[key]
 
     def _new(self, endpoint: Endpoint) -> Held:
         self.forget(endpoint.name)
-        bit = 1
-        while bit in self._names:
-            bit <<= 1
-        self._names[bit] = endpoint.name
+        bit = self._masks.enter(endpoint.name)
         held = self._held[endpoint.name] = Held(bit, endpoint.incarnation)
         endpoint.begun = 0
         return held
