@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from maitred.core import pool
 from maitred.core.homes import MISS, STREAM_TOKENS
 from maitred.core.outcome import FailureKind
 from maitred.core.prefix import REUSE_GUESS, REUSE_WEIGHT
@@ -303,3 +304,32 @@ def test_beginnings_are_dealt_out_evenly_though_one_has_answered_sooner() -> Non
         if leg.endpoint is first or len(slow) > 5:
             hall.finish(leg.ticket if leg.endpoint is first else slow.pop(0))
         assert abs(first.begun - second.begun) <= 8
+
+
+def test_who_fits_elsewhere_is_not_refused_for_one_that_waits_for_another_home() -> None:
+    hall = opened("ab", queue_requests_max=1)
+    held(hall)
+    cold = asks(hall, 77)  # the queue is full, and an endpoint is empty
+    assert hall.seated() == [cold]
+
+
+def test_one_that_waits_for_its_home_keeps_no_empty_endpoint_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "HOLD_S", AGAIN_S / 4)
+    hall = opened("ab")
+    held(hall)
+    asks(hall, 1)
+    assert hall.seated() == []
+    hall.now += AGAIN_S / 2  # longer than others may pass one that fits nowhere
+    cold = asks(hall, 77)
+    assert hall.seated() == [cold]
+
+
+def test_beginnings_are_forgotten_with_the_policy_that_counts_them() -> None:
+    hall = opened("ab")
+    sits(hall, 1)
+    endpoints = hall.gateway.table.by_name.values()
+    assert sum(endpoint.begun for endpoint in endpoints) == 1
+    hall.set(limited(routing="least-requests"))
+    assert sum(endpoint.begun for endpoint in endpoints) == 0

@@ -213,3 +213,17 @@ def test_by_what_it_is_known_who_has_a_prompt_and_what_is_wrong_with_that() -> N
     here.blocks.hear(told, KvEvents(told.name, lost=True))
     assert here.index(ticket(here, **blocks), told) == ("precise", "lost")
     assert pool(routing="least-requests").index(ticket(here, **blocks), told) == ("none", "")
+
+
+def test_no_more_of_a_prompt_is_cached_than_it_is_thought_to_have() -> None:
+    here, place = pool(), Endpoint("p/a", "p", "")
+    for _ in range(200):  # prompts turn out half as long as their bytes say
+        ended(here, Usage(500, 0, 10), prompt_tokens=1000)
+    request = {"prompt_tokens": 1000, "body_bytes": 4096, "prefix": tuple(range(1, 9))}
+    one = ticket(here, **request)
+    assert here.prefixes is not None
+    here.prefixes.sent(one.request, place, 10**6)
+    here.look_up(one, NOW)
+    assert 0 <= one.fresh < one.prompt_tokens // 4
+    assert one.need >= 0
+    assert one.cached[place.name] <= one.prompt_tokens

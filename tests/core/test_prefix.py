@@ -311,3 +311,23 @@ def test_who_is_not_kept_is_forgotten() -> None:
         prefixes.sent(blocks([1] * 3), endpoint(name), 10**6)
     prefixes.keep({"b"})
     assert prefixes.match(blocks([1] * 3)) == {"b": 3 * BLOCK}
+
+
+def test_keys_that_stand_for_no_tokens_are_forgotten_too() -> None:
+    prefixes, place = Prefixes(), endpoint("a")
+    for number in range(300):
+        keys = tuple(number * 100 + key for key in range(60))
+        request = Request("r", Api.CHAT, "m", "p", body_bytes=10**6, prompt_tokens=1, prefix=keys)
+        prefixes.sent(request, place, 100)
+    assert len(prefixes) <= 500
+
+
+def test_another_engine_at_the_same_address_has_nothing() -> None:
+    prefixes, place = Prefixes(), endpoint("a")
+    prefixes.sent(blocks([1] * 5), place, 10**6, begins=True)
+    prefixes.renew(place)
+    assert prefixes.match(blocks([1] * 5))
+    place.incarnation += 1
+    prefixes.renew(place)
+    assert not prefixes.match(blocks([1] * 5))
+    assert place.begun == 0
