@@ -57,7 +57,8 @@ def test_what_was_said_is_told_back(left_out: str) -> None:
 def test_secrets_of_servers_are_not_told_back() -> None:
     tool = {
         "type": "mcp", "server_label": "s", "server_url": "https://mcp.example.com",
-        "require_approval": "never", "authorization": "hush", "headers": {"x-key": "hush"}, "allowed_tools": ["a"],
+        "require_approval": "never", "authorization": "hush", "headers": {"x-key": "hush"},
+        "allowed_tools": ["a"],
     }  # fmt: skip
     begun = started(tools=[tool])
     assert b"hush" not in begun.encode() + begun.snapshot()
