@@ -30,6 +30,7 @@ METHODS: dict[str, Sequence[str]] = {
 }
 JSON_LINES = b"content-type: application/json\r\n"
 TEXT_LINES = b"content-type: text/plain; charset=utf-8\r\n"
+NOTHING_THERE = "there is nothing at this path"
 
 Note = Callable[[str, HttpExchange], None]
 
@@ -49,21 +50,16 @@ class Front:
 
     `note` is told each request's id and exchange before anything else happens to it, for the access log.
     `cors`: origins ("https://host:port") whose pages may ask and read. It and `service` may be replaced at
-    any time; what runs goes on with what it began with. `stateful` is None where nothing is remembered.
+    any time; what runs goes on with what it began with. So may `stateful`, which is None where nothing is
+    remembered.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        note: Note,
-        cors: frozenset[str] = frozenset(),
-        stateful: Stateful | None = None,
-    ) -> None:
+    def __init__(self, service: Service, note: Note, cors: frozenset[str] = frozenset()) -> None:
         self.draining = False
         self.cors = cors
         self.connections: dict[int, ServerConnection] = {}
         self.service = service
-        self.stateful = stateful
+        self.stateful: Stateful | None = None
         self._house = service.house
         self._note = note
 
@@ -83,7 +79,7 @@ class Front:
         method, fields = head.method, head.fields
         methods = METHODS.get(head.path) or self._methods(head.path)
         if methods is None:
-            raise Refusal(Outcome.PATH_NOT_FOUND, "there is nothing at this path")
+            raise Refusal(Outcome.PATH_NOT_FOUND, NOTHING_THERE)
         if method not in methods and not cors.is_preflight(self.cors, method, fields):
             allow = ", ".join(methods)
             message = f"this path takes {allow}"
@@ -111,10 +107,12 @@ class Front:
             exchange.respond(200 if well else 503, TEXT_LINES, b"ok\n" if well else b"not ready\n")
         elif head.path.startswith(MODELS):
             self._list_models(exchange, head.path)
-        elif self.stateful is not None:  # as it was when its head was looked at, and stays
+        elif self.stateful is not None:
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
             self.stateful.serve(exchange, request_id)
+        else:  # there was, when its head was looked at
+            self.refuse(exchange, Refusal(Outcome.PATH_NOT_FOUND, NOTHING_THERE), keep=True)
 
     def _methods(self, path: str) -> Sequence[str] | None:
         """What a path takes that no table lists."""
