@@ -112,7 +112,7 @@ class Remembering:
         """All rows of a table."""
         with closing(sqlite3.connect(self._file)) as connection:
             connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608
+            return [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]
 
 
 @asynccontextmanager

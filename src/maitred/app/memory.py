@@ -66,7 +66,7 @@ class Memory:
         return self._state
 
     async def start(self) -> None:
-        """Open it now, if it was named or is there already. Raises SchemaError; that it is away is no error."""
+        """Open it now, if it was named or is there already. Raises SchemaError; being away is no error."""
         if self._place.url or self._shared() is not None or default_file().exists():
             try:
                 await self()

@@ -25,8 +25,8 @@ class Kept(Struct, frozen=True):
         Setting(
             "on_leave",
             choice("abort", "finish"),
-            "When a client leaves a turn that is no background one: `abort` stops the engine at once and keeps "
-            "what was delivered as incomplete, `finish` completes and keeps it.",
+            "What becomes of a turn whose client leaves: `abort` stops the engine at once and keeps what was "
+            "delivered as incomplete, `finish` completes and keeps it.",
         ),
     ] = "abort"
 

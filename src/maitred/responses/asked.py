@@ -22,7 +22,7 @@ KEY_BYTES_MAX = 255
 
 
 class Asked(Struct, eq=False):
-    """What its handler has in hand. `ids` are those in its path; `called`: its own model call has told of it."""
+    """What its handler has in hand. `ids` are those of its path; `called`: its model call told of it."""
 
     site: Site
     exchange: HttpExchange

@@ -23,7 +23,7 @@ Fed = Callable[[Flow], object]
 
 
 def inner_head(head: RequestHead, session: str, band: str) -> RequestHead:
-    """The head of a model call: what the client said of its request, whose conversation it is, and its band."""
+    """The head of a model call: what the client said of its request, and by what it is to be known."""
     fields = {name: value for name, value in head.fields.items() if name not in OWN_FRAMING}
     if session:
         fields.setdefault(SESSION, session.encode())
@@ -35,9 +35,9 @@ def inner_head(head: RequestHead, session: str, band: str) -> RequestHead:
 class ModelCall:
     """An Exchange (proxy/exchange.py).
 
-    `hear` is given the bytes of a stream as they come; `fed` is told who feeds it, whenever the request leaves
-    for an engine. Afterwards: `refusal`, where it got none of it; else `status` and `headers` (lines) of the answer,
-    `answer` if it was no stream. `whole` is False where it broke off.
+    `hear` is given the bytes of a stream as they come; `fed` is told who feeds it, whenever the request
+    leaves for an engine. Afterwards: `refusal`, where it got no answer; else the answer's `status` and
+    `headers` (lines), and `answer` if it was no stream. `whole` is False where it broke off.
     """
 
     __slots__ = (

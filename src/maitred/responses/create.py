@@ -5,7 +5,8 @@ from __future__ import annotations
 from maitred.core.outcome import Outcome, Refusal
 from maitred.responses.asked import Asked
 from maitred.responses.turn import turn
-from maitred.wire.responses.create import McpTool, decode
+from maitred.wire.responses.create import decode
+from maitred.wire.responses.tools import McpTool
 
 
 async def create(asked: Asked) -> Outcome:

@@ -49,8 +49,8 @@ ROOT = "/v1/"
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time.
 
-    `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the ids of
-    responses that are being made here and that the store knows of.
+    `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the ids
+    of responses that are being made here and that the store knows of.
     """
 
     def __init__(
