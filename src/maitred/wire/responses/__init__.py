@@ -1,1 +1,1 @@
-"""The Responses API on the wire, sans-I/O: requests read, chat made of items, items and events made of answers."""
+"""The Responses API on the wire, sans-I/O: requests are read, items become chat, and answers items again."""

@@ -9,7 +9,6 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from maitred.wire.answers import UNREADABLE
-from maitred.wire.responses.chat import CUSTOM_INPUT
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.items import (
     CustomCall,

@@ -1,8 +1,8 @@
 """Items -> a chat request: the same bytes for the same items, however they came to be known.
 
-What a model said in one go (thoughts, words, calls) is one message again, so that the template writes what the
-model wrote and the engine finds it in its cache. Instructions and what stands before the first word of the
-conversation in the system's or developer's name are one system message, because templates know only one.
+What a model said in one go (thoughts, words, calls) is one message again, so that the template writes what
+the model wrote and the engine finds it in its cache. Instructions, and what the system or the developer says
+before anybody else, are one system message, because many templates know only one.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Writer:
     def say(self, message: Message) -> None:
         """Somebody says something."""
         if message.role == "assistant":
-            self._growing("content", "tool_calls")["content"] = "".join(map(_words, message.content))
+            self._growing("content", "tool_calls")["content"] = _text_of(message.content)
             return
         self._turn = None
         role = "user" if message.role == "user" else "system"
@@ -207,8 +207,10 @@ class _Writer:
 
     def call(self, call: FunctionCall | CustomCall) -> None:
         """The model calls."""
-        custom = isinstance(call, CustomCall)
-        arguments = encode({CUSTOM_INPUT: call.input}).decode() if custom else call.arguments
+        if isinstance(call, CustomCall):
+            arguments = encode({CUSTOM_INPUT: call.input}).decode()
+        else:
+            arguments = call.arguments
         self._call(call.call_id, call.name, arguments)
 
     def hear(self, output: FunctionOutput | CustomOutput) -> None:
@@ -251,11 +253,11 @@ _ADD: dict[type, Callable[[_Writer, Any], None]] = {
     CustomOutput: _Writer.hear,
     McpCall: _Writer.served,
 }
-"""What the model is told. Lists of tools are tools of the request, and an approval is answered by its call."""
+"""What the model is told. Lists of tools are tools of the request, an approval is answered by its call."""
 
 
 def _content(said: str | Sequence[Part]) -> str | list[_Json]:
-    """Return content as chat has it: one text as such, which all templates know; parts where there are more."""
+    """Return content as chat has it: a single text as such, which all templates know, else parts."""
     if isinstance(said, str):
         return said
     if len(said) == 1 and isinstance(said[0], InputText):
@@ -273,6 +275,10 @@ def _words(part: Part) -> str:
     if isinstance(part, OutputText | InputText):
         return part.text
     return part.refusal if isinstance(part, RefusalPart) else ""
+
+
+def _text_of(said: str | Sequence[Part]) -> str:
+    return said if isinstance(said, str) else "".join(_words(part) for part in said)
 
 
 def _text(content: str | list[_Json]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Raw, Struct, structs
+from msgspec import UNSET, Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from maitred.wire.requests import OUTPUT_TOKENS_MAX

@@ -1,7 +1,7 @@
 """The events of a response's stream: their form, their numbers, their order.
 
-One writer a response, whatever calls of a model and of tools it is made of: numbers go on, and so do the places
-of items in the output.
+One writer a response, whatever calls of a model and of tools it is made of: numbers go on, and so do the
+places of items in the output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Events:
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
     def response(self, kind: str, response: Response) -> bytes:
-        """The response as it now is: "created", "queued", "in_progress", "completed", "incomplete", "failed"."""
+        """The response as it now is, where `kind` is "created" or names its status."""
         return self.event("response." + kind, {"response": response})
 
     def error(self, code: str, message: str, param: str | None = None) -> bytes:

@@ -21,7 +21,7 @@ Mint: TypeAlias = Callable[[str], str]
 INPUT_ITEMS_MAX = 10_000
 
 Status = Literal["in_progress", "completed", "incomplete"]
-Nothing: TypeAlias = None | UnsetType
+Nothing: TypeAlias = UnsetType | None
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -51,8 +51,8 @@ class OutputText(Closed, frozen=True, tag="output_text"):
     """Text that a model said."""
 
     text: str
-    annotations: list[Raw] = []
-    logprobs: list[Raw] | None = []
+    annotations: list[Raw] = field(default_factory=list)
+    logprobs: list[Raw] | None = field(default_factory=list)
 
 
 class RefusalPart(Closed, frozen=True, tag="refusal"):
@@ -95,7 +95,7 @@ class Message(Kept, frozen=True, tag="message", kw_only=True):
 class Reasoning(Kept, frozen=True, tag="reasoning", kw_only=True):
     """What the model thought. Its text is in clear, so `encrypted_content` of other houses means nothing."""
 
-    summary: list[SummaryText] = []
+    summary: list[SummaryText] = field(default_factory=list)
     content: list[ReasoningText] | None = None
     encrypted_content: Nothing = UNSET
     status: Status | Nothing = UNSET
@@ -230,11 +230,10 @@ class _Peek(Struct):
     role: str | None = None
 
 
-_peek, _said = Decoder(_Peek), Decoder(SaidItem)
-_UNTYPED = {True: Decoder(Message), False: Decoder(ItemReference)}
-"""By whether it has a role."""
-kept = Decoder(KeptItem).decode
-"""Read an item that is kept."""
+_peek = Decoder(_Peek)
+_said: Decoder[SaidItem] = Decoder(SaidItem)
+_message, _reference = Decoder(Message), Decoder(ItemReference)
+_kept: Decoder[KeptItem] = Decoder(KeptItem)
 
 
 class Input(Struct, frozen=True):
@@ -259,7 +258,13 @@ def read_input(said: str | list[Raw] | None, name: str = "input") -> Input:
 
 def _read_item(raw: bytes, place: str) -> SaidItem:
     peeked = read(_peek, raw, place)
-    item = read(_said if peeked.type is not None else _UNTYPED[peeked.role is not None], raw, place)
+    item: SaidItem
+    if peeked.type is not None:
+        item = read(_said, raw, place)
+    elif peeked.role is not None:
+        item = read(_message, raw, place)
+    else:
+        item = read(_reference, raw, place)
     if isinstance(item, Message):
         _check_parts(item, place)
     return item
@@ -272,11 +277,12 @@ def _check_parts(message: Message, place: str) -> None:
     role = message.role
     for at, part in enumerate(message.content):
         is_output = isinstance(part, OutputText | RefusalPart)
-        if is_output and role != "assistant" or isinstance(part, InputImage) and role != "user":
+        is_image = isinstance(part, InputImage)
+        if (is_output and role != "assistant") or (is_image and role != "user"):
             refuse(f"not supported in a message of this role ({role})", f"{place}.content[{at}].type")
 
 
-def settle(said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}) -> list[Item]:  # noqa: B006 - read only
+def settle(said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}) -> list[Item]:
     """Bring items into the form in which they are kept, under ids of ours.
 
     What they refer to is `referenced` and must all be there; it is copied.
@@ -285,7 +291,7 @@ def settle(said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}) -> lis
 
 
 def _resolve(item: SaidItem, referenced: Mapping[str, bytes]) -> KeptItem:
-    return kept(referenced[item.id]) if isinstance(item, ItemReference) else item
+    return _kept.decode(referenced[item.id]) if isinstance(item, ItemReference) else item
 
 
 def _settle(item: KeptItem, mint: Mint) -> Item:
@@ -311,10 +317,10 @@ def keep(item: KeptItem, item_id: str) -> Item:
 
 def all_kept(items: Iterable[bytes]) -> list[KeptItem]:
     """Read many items at once."""
-    return _many(b"[" + b",".join(items) + b"]")
+    return _many.decode(b"[" + b",".join(items) + b"]")
 
 
-_many = Decoder(list[KeptItem]).decode
+_many = Decoder(list[KeptItem])
 _Bounded = Annotated[list[Raw], Meta(max_length=INPUT_ITEMS_MAX)]
 SaidInput: TypeAlias = str | _Bounded | None
 """The type of an input in a body; `read_input` reads on."""

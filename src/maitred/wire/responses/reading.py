@@ -1,6 +1,6 @@
 """Reading bodies of the stateful APIs: whatever is not known is refused by name, never ignored.
 
-Types do the work: a Struct that knows all its members, and `None` for those that exist elsewhere but not here.
+Types do the work: a Struct knows all its members, and has `None` for those that exist elsewhere but not here.
 No message repeats a value of the body.
 """
 
@@ -38,7 +38,7 @@ def read(decoder: Decoder[_T], raw: bytes, place: str = "") -> _T:
         refuse(f"the body is not valid JSON: {syntax(raw, str(error))}")
     except RecursionError:
         refuse(TOO_DEEP)
-    _refuse_type(said, place)
+    return _refuse_type(said, place)
 
 
 def read_body(decoder: Decoder[_T], body: bytes) -> _T:

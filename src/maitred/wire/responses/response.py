@@ -11,7 +11,7 @@ from msgspec.json import Decoder, encode
 from maitred.core.outcome import Outcome
 from maitred.wire.responses.create import Create, TextConfig
 from maitred.wire.responses.items import Item
-from maitred.wire.responses.tools import AllowedTools, McpTool, Tool
+from maitred.wire.responses.tools import McpTool, Tool
 
 Incomplete: TypeAlias = Literal["", "max_output_tokens", "content_filter"]
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

@@ -1,7 +1,7 @@
 """One item of a stream while it is being said: its events, and what it comes to.
 
-A piece of text is written into bytes that are ready but for the text and the number; this runs for each token of
-each stream.
+A piece of text is written into bytes that are ready but for the text and the number; this runs for each token
+of each stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Spoken: TypeAlias = Callable[[list[Any], Status], Message | Reasoning]
 
 
 class Form(NamedTuple):
-    """A kind of text: its events begin with `event`, the last tells it as `member`; `part`, `item` hold it."""
+    """A kind of text: `event` begins its events, the last has it as `member`; `part` and `item` hold it."""
 
     event: str
     member: str
@@ -136,7 +136,7 @@ class Called:
 
     form: Form | None = None  # it is no text
 
-    def __init__(  # noqa: PLR0913 - what a call is
+    def __init__(
         self, events: Events, item_id: str, call_id: str, name: str, index: int, *, custom: bool
     ) -> None:
         self.item_id, self.call_id, self.name, self.index = item_id, call_id, name, index

@@ -53,7 +53,7 @@ class CustomTool(_Tool, frozen=True, tag="custom", kw_only=True):
 class ToolNames(Closed, frozen=True):
     """Some tools of a server."""
 
-    tool_names: list[str] = []
+    tool_names: list[str] = field(default_factory=list)
     read_only: bool | None = None
 
 
@@ -130,7 +130,7 @@ def read_tools(said: Iterable[Raw]) -> list[Tool]:
 
 def check_choice(choice: ToolChoice | None, tools: list[Tool]) -> None:
     """Raise Refusal when a tool is chosen that is not there."""
-    if choice is None or choice == "none" or choice == "auto":
+    if choice in (None, "none", "auto"):
         return
     if not tools:
         refuse("there are no tools to choose from", "tool_choice")
