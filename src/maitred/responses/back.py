@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from maitred.core.outcome import Outcome
 from maitred.responses.asked import Asked
 from maitred.store.state_rows import Listed, Page, ResponseRow
 from maitred.wire.responses import lists, response
 from maitred.wire.responses.items import Item
-from maitred.wire.responses.response import Response
+from maitred.wire.responses.response import Response, Status
 
 ITEMS_AT_ONCE = 1000
 
@@ -29,8 +31,7 @@ async def delete(asked: Asked) -> Outcome:
 
 async def input_items(asked: Asked) -> Outcome:
     """List what a response was made from, what came before its turn left out."""
-    page = lists.query(asked.query)
-    await asked.store.response(asked.tenant, asked.ids[0])
+    page = lists.page_asked(asked.query)
     wanted = Page(page.limit, page.order == "desc", page.after)
     found = await asked.store.response_items(asked.tenant, asked.ids[0], wanted, output=False)
     asked.respond(listed(found))
@@ -47,5 +48,5 @@ async def whole(asked: Asked, row: ResponseRow) -> Response:
     page = Page(ITEMS_AT_ONCE, descending=False)
     found = await asked.store.response_items(asked.tenant, row.id, page, output=True)
     restored = response.restore(row.snapshot, [item.data for item in found.items])
-    restored.status = row.status
+    restored.status = cast("Status", row.status)
     return restored

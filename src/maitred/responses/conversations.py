@@ -40,7 +40,7 @@ async def update(asked: Asked) -> Outcome:
 async def delete(asked: Asked) -> Outcome:
     """Forget it."""
     await asked.store.delete_conversation(asked.tenant, asked.ids[0])
-    asked.respond(wire.conversation_deleted(asked.ids[0]))
+    asked.respond(wire.deleted(asked.ids[0]))
     return Outcome.COMPLETED
 
 
@@ -56,7 +56,7 @@ async def add_items(asked: Asked) -> Outcome:
 
 async def list_items(asked: Asked) -> Outcome:
     """List its items."""
-    page = lists.query(asked.query)
+    page = lists.page_asked(asked.query)
     wanted = Page(page.limit, page.order == "desc", page.after)
     asked.respond(listed(await asked.store.conversation_items(asked.tenant, asked.ids[0], wanted)))
     return Outcome.COMPLETED
