@@ -39,7 +39,7 @@ async def input_items(asked: Asked) -> Outcome:
 
 async def tell_page(asked: Asked, read: Callable[[Page], Awaitable[Listed]]) -> None:
     """Answer with the page of a list that is asked for. Raises Refusal, NotKept."""
-    said = lists.page_asked(asked.query)
+    said = lists.query(asked.query)
     try:
         found = await read(Page(said.limit, said.order == "desc", said.after))
     except NotKept as unknown:

@@ -40,7 +40,7 @@ async def update(asked: Asked) -> Outcome:
 async def delete(asked: Asked) -> Outcome:
     """Forget it."""
     await asked.store.delete_conversation(asked.tenant, asked.ids[0])
-    asked.respond(wire.deleted(asked.ids[0]))
+    asked.respond(wire.conversation_deleted(asked.ids[0]))
     return Outcome.COMPLETED
 
 
