@@ -46,7 +46,7 @@ class FlawedFleet(Fleet):
     def __init__(self, trace: Trace, nodes: list[Node], waits: Waits, journal: Write) -> None:
         settings, workload = trace.config.core_settings(), Arrivals(trace.arrivals)
         super().__init__(settings, nodes, workload, trace.seed, waits, journal)
-        keyed = trace.config.models[0].routing in PREFIXED
+        keyed = settings.pools[MODEL].routing in PREFIXED
         self._models = Models([Route(MODEL, MODEL, keyed=keyed)])
         self._flaws = trace.flaws
         self._broken: list[Leg] = []
