@@ -37,8 +37,8 @@ class ModelCall:
 
     `hear` is given the bytes of a stream as they come; `fed` is told who feeds it, whenever the request
     leaves for an engine. Afterwards: `refusal`, where it got no answer; else the answer's `status` and
-    `headers` (lines), and `answer` if it was no stream. `whole` is False where it broke off; `over`, too, where
-    it was stopped.
+    `headers` (lines), and `answer` if it was no stream. `whole` is False where it broke off; `over` is, too,
+    where it was stopped.
     """
 
     __slots__ = (
