@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import cast
 
-from maitred.core.outcome import Outcome
+from maitred.core.outcome import Outcome, Refusal
 from maitred.responses.asked import Asked
-from maitred.store.state_rows import Listed, Page, ResponseRow
+from maitred.store.state_rows import Listed, NotKept, Page, ResponseRow
 from maitred.wire.responses import lists, response
 from maitred.wire.responses.items import Item
 from maitred.wire.responses.response import Response, Status
@@ -31,16 +32,21 @@ async def delete(asked: Asked) -> Outcome:
 
 async def input_items(asked: Asked) -> Outcome:
     """List what a response was made from, what came before its turn left out."""
-    page = lists.page_asked(asked.query)
-    wanted = Page(page.limit, page.order == "desc", page.after)
-    found = await asked.store.response_items(asked.tenant, asked.ids[0], wanted, output=False)
-    asked.respond(listed(found))
+    store, tenant, id_ = asked.store, asked.tenant, asked.ids[0]
+    await tell_page(asked, lambda page: store.response_items(tenant, id_, page, output=False))
     return Outcome.COMPLETED
 
 
-def listed(found: Listed) -> bytes:
-    """A page of items as clients read it."""
-    return lists.page([Item(row.id, row.data) for row in found.items], has_more=found.more)
+async def tell_page(asked: Asked, read: Callable[[Page], Awaitable[Listed]]) -> None:
+    """Answer with the page of a list that is asked for. Raises Refusal, NotKept."""
+    said = lists.query(asked.query)
+    try:
+        found = await read(Page(said.limit, said.order == "desc", said.after))
+    except NotKept as unknown:
+        if said.after is not None and unknown.args == (said.after,):
+            raise Refusal(Outcome.BAD_REQUEST, "the list has no item of this id", param="after") from None
+        raise
+    asked.respond(lists.page([Item(row.id, row.data) for row in found.items], has_more=found.more))
 
 
 async def whole(asked: Asked, row: ResponseRow) -> Response:

@@ -6,10 +6,10 @@ from msgspec import json
 
 from maitred.core.outcome import Outcome
 from maitred.responses.asked import Asked
-from maitred.responses.back import listed
+from maitred.responses.back import tell_page
 from maitred.responses.ids import CONVERSATION, mint
 from maitred.responses.settled import settled
-from maitred.store.state_rows import ConversationRow, NewItem, Page
+from maitred.store.state_rows import ConversationRow, NewItem
 from maitred.wire.responses import conversations as wire
 from maitred.wire.responses import lists
 from maitred.wire.responses.items import Item
@@ -40,7 +40,7 @@ async def update(asked: Asked) -> Outcome:
 async def delete(asked: Asked) -> Outcome:
     """Forget it."""
     await asked.store.delete_conversation(asked.tenant, asked.ids[0])
-    asked.respond(wire.deleted(asked.ids[0]))
+    asked.respond(wire.conversation_deleted(asked.ids[0]))
     return Outcome.COMPLETED
 
 
@@ -56,9 +56,8 @@ async def add_items(asked: Asked) -> Outcome:
 
 async def list_items(asked: Asked) -> Outcome:
     """List its items."""
-    page = lists.page_asked(asked.query)
-    wanted = Page(page.limit, page.order == "desc", page.after)
-    asked.respond(listed(await asked.store.conversation_items(asked.tenant, asked.ids[0], wanted)))
+    store, tenant, id_ = asked.store, asked.tenant, asked.ids[0]
+    await tell_page(asked, lambda page: store.conversation_items(tenant, id_, page))
     return Outcome.COMPLETED
 
 

@@ -6,9 +6,10 @@ and no further than may be remembered.
 
 from __future__ import annotations
 
-from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
+from msgspec import structs
 from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, bindparam, func, literal, select
 
 from maitred.store.state_rows import (
@@ -37,33 +38,31 @@ _ITEMS_MAX: BindParameter[int] = bindparam("items_max")
 
 def _walking() -> Select[Any]:
     there = responses.c
-    known = (
-        there.id.label("turn"),
-        there.previous_id,
-        there.root_id,
-        there.status,
-        there.reason,
-        there.conversation_id,
-        there.conversation_seq,
-    )
-    first = select(*known, there.item_bytes.label("total"), literal(0).label("depth")).where(
-        there.id == _ID, there.tenant == _TENANT
-    )
+    known = (there.id.label("turn"), there.previous_id, there.conversation_id)
+    first = select(
+        *known, there.item_bytes.label("bytes"), there.item_count.label("count"), literal(0).label("depth")
+    ).where(there.id == _ID, there.tenant == _TENANT)
     walk = first.cte("walk", recursive=True)
-    further = select(*known, walk.c.total + there.item_bytes, walk.c.depth + 1).where(
+    further = select(
+        *known, walk.c.bytes + there.item_bytes, walk.c.count + there.item_count, walk.c.depth + 1
+    ).where(
         there.id == walk.c.previous_id,
         there.tenant == _TENANT,
-        walk.c.total <= _BYTES_MAX,
-        walk.c.depth < _ITEMS_MAX,
+        walk.c.bytes <= _BYTES_MAX,
+        walk.c.count <= _ITEMS_MAX,
     )
     walk = walk.union_all(further)
     joined = walk.outerjoin(items, items.c.response_id == walk.c.turn)
-    return (
-        select(*ITEM, *walk.c).select_from(joined).order_by(walk.c.depth, items.c.seq).limit(_ITEMS_MAX + 1)
-    )
+    return select(*ITEM[:3], walk.c.turn, items.c.seq, *list(walk.c)[1:]).select_from(joined)
 
 
+_NEWEST = select(responses.c.status, responses.c.reason, responses.c.root_id).where(
+    responses.c.id == _ID, responses.c.tenant == _TENANT
+)
 _WALK = _walking()
+"""In no order: a database would carry all that was said through its sort."""
+_SEQ, _BYTES, _COUNT, _DEPTH = itemgetter(4), 7, 8, itemgetter(9)
+"""Places in a row of it, of which there may be thousands."""
 
 _newest = (
     select(*ITEM, func.sum(items.c.bytes).over(order_by=items.c.seq.desc()).label("total"))
@@ -78,38 +77,37 @@ _newest = (
 )
 _SAID = select(_newest).order_by(_newest.c.seq.desc())
 _CONVERSATION = select(conversations.c.id).where(conversations.c.id == _ID, conversations.c.tenant == _TENANT)
+_BEGINNING = select(responses.c.conversation_seq).where(responses.c.id == _ID, responses.c.tenant == _TENANT)
 _END = 2**62
 
 
 def of_chain(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> History:
     """What was said up to this response. Raises NotKept, ChainBroken, StillRunning, NotChainable, TooLong."""
     asked = {"tenant": tenant, "id": id_, "bytes_max": bounds.bytes_max, "items_max": bounds.items_max}
-    rows = connection.execute(_WALK, asked).all()
-    if not rows:
+    newest = connection.execute(_NEWEST, asked).first()
+    if newest is None:
         raise NotKept(id_)
-    newest = rows[0]
     if newest.status in UNFINISHED:
         raise StillRunning(id_)
     if not chainable(newest.status, newest.reason):
         raise NotChainable(newest.status)
-    turns = [list(turn) for _, turn in groupby(rows, key=lambda row: row.depth)]
-    kept, bytes_left = _fitting(turns, bounds)
-    said = [item_row(row) for turn in reversed(kept) for row in turn if row[0] is not None]
-    oldest = rows[-1]
-    if len(kept) < len(turns) or oldest.total > bounds.bytes_max:
-        return _short(newest.root_id, said, bounds)
+    rows = connection.execute(_WALK, asked).all()
+    oldest = max(rows, key=_DEPTH)
+    fit = [row for row in rows if row[_BYTES] <= bounds.bytes_max and row[_COUNT] <= bounds.items_max]
+    said = [row for row in fit if row[0] is not None]
+    said.sort(key=_SEQ)
+    said.sort(key=_DEPTH, reverse=True)
+    history = History(newest.root_id, [item_row(row) for row in said])
+    if len(fit) < len(rows):
+        return _short(history, bounds)
     if oldest.previous_id is not None:
         raise ChainBroken(id_)
     if oldest.conversation_id is None:
-        return History(newest.root_id, said)
-    before = _said(
-        connection,
-        tenant,
-        oldest.conversation_id,
-        Bounds(bounds.items_max - len(said), bytes_left, bounds.truncate),
-        oldest.conversation_seq,
-    )
-    return History(newest.root_id, [*before.items, *said], before.dropped)
+        return history
+    left = Bounds(bounds.items_max - oldest[_COUNT], bounds.bytes_max - oldest[_BYTES], bounds.truncate)
+    seq = connection.execute(_BEGINNING, {"tenant": tenant, "id": oldest.turn}).scalar() or 0
+    before = _said(connection, tenant, oldest.conversation_id, left, seq)
+    return History(newest.root_id, [*before.items, *history.items], before.dropped)
 
 
 def of_conversation(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> History:
@@ -137,34 +135,19 @@ def _said(connection: Connection, tenant: str, id_: str, bounds: Bounds, before:
     asked = {"tenant": tenant, "id": id_, "before": before, "items_max": bounds.items_max}
     rows = connection.execute(_SAID, asked).all()
     kept = [row for row in rows[: bounds.items_max] if row.total <= bounds.bytes_max]
-    if len(kept) == len(rows):
-        return History(id_, [item_row(row) for row in reversed(kept)])
-    cut = rows[len(kept)].response_id
+    cut = rows[len(kept)].response_id if len(kept) < len(rows) else None
     while cut is not None and kept and kept[-1].response_id == cut:  # no turn is cut in two
         kept.pop()
-    return _short(id_, [item_row(row) for row in reversed(kept)], bounds)
+    history = History(id_, [item_row(row) for row in reversed(kept)])
+    return history if len(kept) == len(rows) else _short(history, bounds)
 
 
-def _fitting(turns: list[list[AnyRow]], bounds: Bounds) -> tuple[list[list[AnyRow]], int]:
-    """The newest turns that fit, and how many bytes would still."""
-    kept: list[list[AnyRow]] = []
-    counted, bytes_left = 0, bounds.bytes_max
-    for turn in turns:
-        counted += len(turn)
-        if counted > bounds.items_max or turn[0].total > bounds.bytes_max:
-            break
-        bytes_left = bounds.bytes_max - turn[0].total
-        kept.append(turn)
-    return kept, bytes_left
-
-
-def _short(root_id: str, said: list[ItemRow], bounds: Bounds) -> History:
+def _short(history: History, bounds: Bounds) -> History:
     if not bounds.truncate:
         raise TooLong
-    return History(root_id, said, dropped=True)
+    return structs.replace(history, dropped=True)
 
 
 def item_row(row: AnyRow) -> ItemRow:
-    """A row of ITEM, as a value."""
-    id_, data, output, response_id, seq = row[:5]
-    return ItemRow(id_, data.encode(), output, response_id, seq)
+    """A row that begins with ITEM, as a value."""
+    return ItemRow(row[0], row[1].encode(), row[2], row[3], row[4])

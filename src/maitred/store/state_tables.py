@@ -50,6 +50,7 @@ responses = Table(
     Column("lease_ms", BigInteger),  # until when whoever makes it need not say that it lives
     Column("idempotency_key", String(256)),
     Column("digest", LargeBinary(32), nullable=False),
+    Column("item_count", Integer, nullable=False),
     Column("item_bytes", BigInteger, nullable=False),
     Column("snapshot", Text, nullable=False),
 )

@@ -75,6 +75,7 @@ _FINISH = (
         status=bindparam("status_"),
         reason=bindparam("reason_"),
         snapshot=bindparam("snapshot_"),
+        item_count=bindparam("count_"),
         item_bytes=bindparam("bytes_"),
         conversation_seq=bindparam("seq_"),
         lease_ms=None,
@@ -144,8 +145,8 @@ def response_items(connection: Connection, tenant: str, id_: str, page: Page, ou
 
 def keep(connection: Connection, new: NewResponse, end: Finish) -> None:
     """A response that is over, at once; of no conversation. Raises Repeated."""
-    values = {"reason": end.reason, "snapshot": end.snapshot.decode(), "item_bytes": _size(end.items)}
-    if add(connection, new, end.status, **values):
+    size = {"item_count": len(end.items), "item_bytes": _bytes(end.items)}
+    if add(connection, new, end.status, reason=end.reason, snapshot=end.snapshot.decode(), **size):
         _add_items(connection, end, None, 0)
 
 
@@ -191,7 +192,8 @@ def finish(connection: Connection, end: Finish) -> None:
         "status_": end.status,
         "reason_": end.reason,
         "snapshot_": end.snapshot.decode(),
-        "bytes_": _size(end.items),
+        "count_": len(end.items),
+        "bytes_": _bytes(end.items),
         "seq_": seq,
     }
     if not connection.execute(_FINISH, asked | values).rowcount:
@@ -232,6 +234,7 @@ def add(connection: Connection, new: NewResponse, status: str, **values: object)
         "lease_ms": None,
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
+        "item_count": 0,
         "item_bytes": 0,
         "snapshot": new.snapshot.decode(),
     }
@@ -322,5 +325,5 @@ def _add_items(connection: Connection, end: Finish, conversation_id: str | None,
         connection.execute(_INSERT_ITEMS, item_values(end.tenant, end.items, seq, **owner))
 
 
-def _size(kept: Sequence[NewItem]) -> int:
+def _bytes(kept: Sequence[NewItem]) -> int:
     return sum(len(item.data) for item in kept)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -11,6 +12,7 @@ from msgspec.json import Decoder
 from maitred.wire.answers import UNREADABLE
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.items import (
+    PREFIXES,
     CustomCall,
     FunctionCall,
     Item,
@@ -29,14 +31,22 @@ from maitred.wire.responses.response import Incomplete, Usage
 from maitred.wire.responses.said import ChatCall, ChatFunction, Delta, chat, failure, incomplete
 from maitred.wire.responses.tools import CustomTool
 
+Mine: TypeAlias = Callable[[str], bool]
+"""Whether a function of this name is the gateway's own to call."""
+
 BROKEN = "the engine sent an answer that cannot be read"
+
+
+def nobodys(_name: str) -> bool:
+    """No function is the gateway's own."""
+    return False
 
 
 class Answer(Struct, frozen=True):
     """What one call of the model came to.
 
-    `calls` are those of `items` that call a tool. `incomplete`: why it ended early. `error`: what was wrong
-    with it, "" for nothing.
+    `calls` are those of `items` that call a tool, and those that are the gateway's own. `incomplete`: why it
+    ended early. `error`: what was wrong with it, "" for nothing.
     """
 
     items: list[Item]
@@ -100,8 +110,8 @@ def called(call: ChatCall, call_id: str, custom: frozenset[str], status: Status)
     return FunctionCall(call_id=call_id, name=name, arguments=arguments, status=status)
 
 
-def read(body: bytes, create: Create, mint: Mint) -> Answer:
-    """Read a whole answer."""
+def read(body: bytes, create: Create, mint: Mint, mine: Mine = nobodys) -> Answer:
+    """Read a whole answer. Calls of functions that are `mine` are no items; they are told as calls alone."""
     try:
         whole = chat(body)
     except UNREADABLE:
@@ -117,11 +127,11 @@ def read(body: bytes, create: Create, mint: Mint) -> Answer:
         said[-1] = msgspec.structs.replace(said[-1], status="incomplete")
     result = Result()
     for item in said:
-        result.add(item, mint(_PREFIX[type(item)]))
+        if isinstance(item, FunctionCall) and mine(item.name):
+            result.calls.append(item)
+        else:
+            result.add(item, mint(PREFIXES[type(item)]))
     return Answer(result.items, result.calls, usage, early, wrong)
-
-
-_PREFIX: dict[type, str] = {Reasoning: "rs", Message: "msg", FunctionCall: "fc", CustomCall: "ctc"}
 
 
 def _said(message: Delta, logprobs: list[Raw], custom: frozenset[str], mint: Mint) -> list[Any]:

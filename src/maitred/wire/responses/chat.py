@@ -37,6 +37,7 @@ from maitred.wire.responses.tools import (
     FunctionTool,
     McpTool,
     ToolChoice,
+    function_name,
     offered,
 )
 
@@ -64,11 +65,11 @@ _SAME = (
 
 
 def request(
-    create: Create, items: Iterable[bytes], *, stream: bool, extra: Sequence[FunctionTool] = ()
+    create: Create, items: Iterable[bytes], *, stream: bool, tools: Sequence[FunctionTool] = ()
 ) -> bytes:
     """Return the body of a chat request for what `items` say. Raises Refusal: an output without its call.
 
-    `extra` are tools of servers, as functions.
+    `tools` are those of servers, as functions.
     """
     said = create.said
     body: _Json = {"model": said.model, "messages": messages(said.instructions, all_kept(items))}
@@ -86,7 +87,7 @@ def request(
         body["logprobs"] = True
         body["top_logprobs"] = said.top_logprobs or 0
     _add_format(body, said)
-    _add_tools(body, create, extra)
+    _add_tools(body, create, tools)
     return encode(body)
 
 
@@ -96,11 +97,6 @@ def param(of_chat: str | None) -> str | None:
         return None
     name = of_chat.partition(".")[0].partition("[")[0]
     return _PARAMS.get(name, of_chat)
-
-
-def mcp_name(server_label: str, name: str) -> str:
-    """What a tool of a server is called in chat."""
-    return f"{server_label}__{name}"
 
 
 def _add_format(body: _Json, said: Said) -> None:
@@ -116,10 +112,10 @@ def _add_format(body: _Json, said: Said) -> None:
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
 
 
-def _add_tools(body: _Json, create: Create, extra: Sequence[FunctionTool]) -> None:
+def _add_tools(body: _Json, create: Create, served: Sequence[FunctionTool]) -> None:
     choice = create.said.tool_choice
-    tools = [tool for tool in offered(create.tools, choice) if not isinstance(tool, McpTool)]
-    functions = [_function(tool) for tool in (*tools, *extra)]
+    own = [tool for tool in offered(create.tools, choice) if not isinstance(tool, McpTool)]
+    functions = [_function(tool) for tool in (*own, *served)]
     if not functions:
         return
     body["tools"] = functions
@@ -152,7 +148,7 @@ def _choice(choice: ToolChoice | None) -> str | _Json | None:
         return {"type": "function", "function": {"name": choice.name}}
     if choice.name is None:
         return "required"
-    return {"type": "function", "function": {"name": mcp_name(choice.server_label, choice.name)}}
+    return {"type": "function", "function": {"name": function_name(choice.server_label, choice.name)}}
 
 
 def messages(instructions: str | None, items: Iterable[KeptItem]) -> list[_Json]:
@@ -222,7 +218,7 @@ class _Writer:
     def served(self, call: McpCall) -> None:
         """The model called, and the gateway had it answered."""
         call_id = call.id or ""
-        self._call(call_id, mcp_name(call.server_label, call.name), call.arguments)
+        self._call(call_id, function_name(call.server_label, call.name), call.arguments)
         failed = encode({"error": call.error}).decode() if call.error is not None else ""
         self._tool(call_id, call.output if call.output is not None else failed)
 

@@ -66,6 +66,6 @@ def conversation(conversation_id: str, created_s: int, metadata: dict[str, str])
     )
 
 
-def deleted(conversation_id: str) -> bytes:
+def conversation_deleted(conversation_id: str) -> bytes:
     """Return the answer to a deletion."""
     return encode({"id": conversation_id, "object": "conversation.deleted", "deleted": True})

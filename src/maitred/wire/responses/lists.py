@@ -38,9 +38,9 @@ class Resume(Struct, frozen=True):
     starting_after: int | None = None
 
 
-def page_asked(query: str) -> Page:
+def query(text: str) -> Page:
     """Read the query of a list. Raises Refusal."""
-    said = _fields(query, ("after", "limit", "order"))
+    said = _fields(text, ("after", "limit", "order"))
     order = said.get("order", "desc")
     if order not in ("asc", "desc"):
         refuse("asc or desc", "order")
@@ -53,9 +53,9 @@ def page_asked(query: str) -> Page:
     return Page(after, limit, "asc" if order == "asc" else "desc")
 
 
-def resume_asked(query: str) -> Resume:
+def resume(text: str) -> Resume:
     """Read the query of GET /v1/responses/{id}. Raises Refusal."""
-    said = _fields(query, ("stream", "starting_after", "include_obfuscation"))
+    said = _fields(text, ("stream", "starting_after", "include_obfuscation"))
     if _flag(said, "include_obfuscation"):
         refuse("not supported here", "include_obfuscation")
     stream = _flag(said, "stream")
@@ -79,9 +79,9 @@ def page(items: Sequence[Item], *, has_more: bool) -> bytes:
     )
 
 
-def _fields(query: str, names: tuple[str, ...]) -> dict[str, str]:
+def _fields(text: str, names: tuple[str, ...]) -> dict[str, str]:
     try:
-        said = parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict")
+        said = parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict")
     except (ValueError, UnicodeDecodeError):
         refuse("the query cannot be read")
     fields: dict[str, str] = {}

@@ -130,53 +130,108 @@ class Spoken:
 
 
 class Called:
-    """A call of a tool of the client's. What a custom tool is called with is known only when it is whole."""
+    """A call of a tool."""
 
-    __slots__ = ("_custom", "_events", "_head", "_members", "_pieces", "call_id", "index", "item_id", "name")
+    __slots__ = ("call_id", "index", "name", "pieces")
 
-    form: Form | None = None  # it is no text
-
-    def __init__(
-        self, events: Events, item_id: str, call_id: str, name: str, index: int, *, custom: bool
-    ) -> None:
-        self.item_id, self.call_id, self.name, self.index = item_id, call_id, name, index
-        self._custom = custom
-        self._events = events
-        self._members: Members = {"item_id": item_id, "output_index": events.place()}
-        self._head = opening("response.function_call_arguments.delta", self._members)
-        self._pieces: list[str] = []
+    def __init__(self, call_id: str, name: str, index: int) -> None:
+        self.call_id, self.name, self.index = call_id, name, index
+        self.pieces: list[str] = []
 
     def begin(self) -> bytes:
         """It appears."""
-        item = structs.replace(self._item("", "in_progress"), id=self.item_id)
-        return self._events.event(ADDED, {"output_index": self._members["output_index"], "item": item})
+        return b""
 
     def say(self, arguments: str) -> bytes:
         """A piece of its arguments."""
-        self._pieces.append(arguments)
-        if self._custom:
-            return b""
+        self.pieces.append(arguments)
+        return b""
+
+    def close(self, status: Status, result: Result) -> bytes:
+        """It is over."""
+        raise NotImplementedError
+
+
+class Hidden(Called):
+    """A call of a tool of the gateway's own: what the client is told of it is told by who calls."""
+
+    __slots__ = ()
+
+    def close(self, status: Status, result: Result) -> bytes:
+        """See Called."""
+        arguments = "".join(self.pieces)
+        call = FunctionCall(call_id=self.call_id, name=self.name, arguments=arguments, status=status)
+        result.calls.append(call)
+        return b""
+
+
+class _Told(Called):
+    """A call that is an item of the output."""
+
+    __slots__ = ("_events", "_members", "item_id")
+
+    def __init__(self, events: Events, item_id: str, call_id: str, name: str, index: int) -> None:
+        super().__init__(call_id, name, index)
+        self._events = events
+        self.item_id = item_id
+        self._members: Members = {"item_id": item_id, "output_index": events.place()}
+
+    def begin(self) -> bytes:
+        """See Called."""
+        item = structs.replace(self._item("", "in_progress"), id=self.item_id)
+        return self._events.event(ADDED, {"output_index": self._members["output_index"], "item": item})
+
+    def close(self, status: Status, result: Result) -> bytes:
+        """See Called."""
+        item = self._item("".join(self.pieces), status)
+        kept = result.add(item, self.item_id)
+        members = {"output_index": self._members["output_index"], "item": Raw(kept.data)}
+        return self._done(item) + self._events.event(DONE, members)
+
+    def _item(self, arguments: str, status: Status) -> Any:
+        raise NotImplementedError
+
+    def _done(self, item: Any) -> bytes:
+        raise NotImplementedError
+
+
+class FunctionCalled(_Told):
+    """A call of a function of the client's."""
+
+    __slots__ = ("_head",)
+
+    def begin(self) -> bytes:
+        """See Called."""
+        self._head = opening("response.function_call_arguments.delta", self._members)
+        return super().begin()
+
+    def say(self, arguments: str) -> bytes:
+        """See Called."""
+        self.pieces.append(arguments)
         events = self._events
         number = events.sequence
         events.sequence = number + 1
         return self._head + _encode(arguments) + _NUMBER % number
 
-    def close(self, status: Status, result: Result) -> bytes:
-        """It is over."""
-        events, members = self._events, self._members
-        text = "".join(self._pieces)
-        if self._custom:
-            text = custom_input(text)
-            kind = "response.custom_tool_call_input"
-            told = events.event(kind + ".delta", {**members, "delta": text})
-            told += events.event(kind + ".done", {**members, "input": text})
-        else:
-            done: Members = {**members, "name": self.name, "arguments": text}
-            told = events.event("response.function_call_arguments.done", done)
-        kept = result.add(self._item(text, status), self.item_id)
-        return told + events.event(DONE, {"output_index": members["output_index"], "item": Raw(kept.data)})
+    def _item(self, arguments: str, status: Status) -> FunctionCall:
+        return FunctionCall(call_id=self.call_id, name=self.name, arguments=arguments, status=status)
 
-    def _item(self, text: str, status: Status) -> FunctionCall | CustomCall:
-        if self._custom:
-            return CustomCall(call_id=self.call_id, name=self.name, input=text, status=status)
-        return FunctionCall(call_id=self.call_id, name=self.name, arguments=text, status=status)
+    def _done(self, item: FunctionCall) -> bytes:
+        done = {**self._members, "name": item.name, "arguments": item.arguments}
+        return self._events.event("response.function_call_arguments.done", done)
+
+
+class CustomCalled(_Told):
+    """A call of a custom tool; what it is called with is known only when it is whole."""
+
+    __slots__ = ()
+
+    def _item(self, arguments: str, status: Status) -> CustomCall:
+        said = custom_input(arguments) if arguments else ""
+        return CustomCall(call_id=self.call_id, name=self.name, input=said, status=status)
+
+    def _done(self, item: CustomCall) -> bytes:
+        events, members = self._events, self._members
+        kind = "response.custom_tool_call_input"
+        delta = events.event(kind + ".delta", {**members, "delta": item.input})
+        return delta + events.event(kind + ".done", {**members, "input": item.input})

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from maitred.engines.errors import words
 from maitred.wire.answers import UNREADABLE
-from maitred.wire.responses.answer import BROKEN, Answer, Result, custom_names
+from maitred.wire.responses.answer import BROKEN, Answer, Mine, Result, custom_names, nobodys
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.items import Mint, Status
 from maitred.wire.responses.response import Usage
 from maitred.wire.responses.said import ChatCall, Choice, chat, failure, incomplete
-from maitred.wire.responses.saying import REFUSAL, TEXT, THOUGHT, Called, Form, Spoken
+from maitred.wire.responses.saying import (
+    REFUSAL,
+    TEXT,
+    THOUGHT,
+    Called,
+    CustomCalled,
+    Form,
+    FunctionCalled,
+    Hidden,
+    Spoken,
+)
 from maitred.wire.sse import DONE, Event, Scanner
 
 FAILED = "the engine sent an error"
@@ -24,13 +34,16 @@ class ChatStream:
     """Feed what the engine streams, get what the client is to be told."""
 
     __slots__ = (
-        "_custom", "_error", "_events", "_finish", "_left", "_mint", "_open", "_result", "_scanner", "_usage"
+        "_custom", "_error", "_events", "_finish", "_left", "_mine", "_mint", "_open", "_result", "_scanner",
+        "_usage",
     )  # fmt: skip
 
-    def __init__(self, events: Events, create: Create, mint: Mint) -> None:
+    def __init__(self, events: Events, create: Create, mint: Mint, mine: Mine = nobodys) -> None:
+        """`mine`: see `answer.read`."""
         self._scanner = Scanner()
         self._events = events
         self._mint = mint
+        self._mine = mine
         self._custom = custom_names(create)
         self._open: Spoken | Called | None = None
         self._left: set[int] = set()
@@ -114,13 +127,19 @@ class ChatStream:
                 self._error = BROKEN if arguments else ""
                 return
             self._close("completed", told)
-            custom = name in self._custom
-            item_id, call_id = self._mint("ctc" if custom else "fc"), call.id or self._mint("call")
-            calling = self._open = Called(self._events, item_id, call_id, name, call.index, custom=custom)
+            calling = self._open = self._begin_call(call, name)
             self._left.add(call.index)
             told.append(calling.begin())
         if arguments:
             told.append(calling.say(arguments))
+
+    def _begin_call(self, call: ChatCall, name: str) -> Called:
+        call_id = call.id or self._mint("call")
+        if self._mine(name):
+            return Hidden(call_id, name, call.index)
+        if name in self._custom:
+            return CustomCalled(self._events, self._mint("ctc"), call_id, name, call.index)
+        return FunctionCalled(self._events, self._mint("fc"), call_id, name, call.index)
 
     def _close(self, status: Status, told: list[bytes]) -> None:
         if self._open is not None:

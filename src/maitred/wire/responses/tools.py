@@ -80,6 +80,11 @@ class McpTool(Closed, frozen=True, tag="mcp", tag_field="type", kw_only=True):
     tunnel_id: Nothing = UNSET
 
 
+def function_name(server_label: str, tool: str) -> str:
+    """What a tool of a server is called in chat, in offers and in histories alike."""
+    return f"{server_label}__{tool}"
+
+
 Tool: TypeAlias = FunctionTool | CustomTool | McpTool
 
 

@@ -47,6 +47,7 @@ def _responses() -> None:
         sa.Column("lease_ms", sa.BigInteger),
         sa.Column("idempotency_key", sa.String(256)),
         sa.Column("digest", sa.LargeBinary(32), nullable=False),
+        sa.Column("item_count", sa.Integer, nullable=False),
         sa.Column("item_bytes", sa.BigInteger, nullable=False),
         sa.Column("snapshot", sa.Text, nullable=False),
     )
