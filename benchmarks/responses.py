@@ -102,7 +102,9 @@ def added(plain: Server, gateways: list[Server], rounds: int, *, stream: bool) -
             if at >= 0:  # two rounds to warm up
                 seen[name] += took
     base, *_ = percentiles_ms(seen[plain.name])
-    print(f"\n{'streamed' if stream else 'whole'} turn, added ms{'p50':>13}{'p90':>8}{'p99':>8}   ({len(took) * rounds} each)")
+    print(
+        f"\n{'streamed' if stream else 'whole'} turn, added ms{'p50':>13}{'p90':>8}{'p99':>8}   ({len(took) * rounds} each)"
+    )
     print(f"{'engine alone':24}{base:8.2f}")
     for server in gateways:
         p50, p90, p99 = percentiles_ms(seen[server.name])
@@ -198,7 +200,9 @@ def fsync(work: Path) -> None:
 
 def main() -> None:
     """Everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, default=Path(".bench"), help="where the peer is installed")
     parser.add_argument("--quick", action="store_true", help="a tenth of it")
     args = parser.parse_args()

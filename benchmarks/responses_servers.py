@@ -73,7 +73,9 @@ def answers(port: int) -> None:
 @contextmanager
 def engine(work: Path) -> Iterator[Server]:
     """The engine behind both."""
-    with process(work / "engine.log", sys.executable, HERE / "responses_upstream.py", str(ENGINE_PORT)) as pid:
+    with process(
+        work / "engine.log", sys.executable, HERE / "responses_upstream.py", str(ENGINE_PORT)
+    ) as pid:
         answers(ENGINE_PORT)
         yield Server("engine", ENGINE_PORT, pid)
 
@@ -101,8 +103,9 @@ def maitred(name: str, port: int, url: str, work: Path) -> Iterator[Server]:
     """maitred, with nothing switched off."""
     config = work / f"{name}.yaml"
     config.write_text(OURS.format(port=port, admin=port + 500, engine=ENGINE_PORT))
-    argv = (sys.executable, "-m", "maitred", "serve", "-c", config)
-    with process(work / f"{name}.log", *argv, environ={"STORE_URL": url}) as pid:
+    program, environ = (sys.executable, "-m", "maitred"), {"STORE_URL": url}
+    subprocess.run((*program, "db", "upgrade", "-c", config), env={**os.environ, **environ}, check=True)
+    with process(work / f"{name}.log", *program, "serve", "-c", config, environ=environ) as pid:
         answers(port)
         yield Server(name, port, pid)
 
@@ -165,4 +168,3 @@ def peak_mib(pid: int) -> float:
     """The most memory it ever held."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-

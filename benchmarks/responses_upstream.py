@@ -71,7 +71,10 @@ def response(*, stream: bool) -> bytes:
     events = [
         ("response.created", begun),
         ("response.in_progress", begun),
-        ("response.output_item.added", {"output_index": 0, "item": {**item, "status": "in_progress", "content": []}}),
+        (
+            "response.output_item.added",
+            {"output_index": 0, "item": {**item, "status": "in_progress", "content": []}},
+        ),
         ("response.content_part.added", {**where, "part": empty}),
         ("response.output_text.delta", {**where, "delta": TEXT}),
         ("response.output_text.done", {**where, "text": TEXT}),
