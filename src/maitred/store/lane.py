@@ -27,6 +27,8 @@ WAITING_MAX = 1000
 GROUP_MAX = 32
 """Operations that share one commit where many wait: on a slow disk it is what takes the time."""
 TRIES = 2
+REPEATABLE = ("40001", "40P01")
+"""What PostgreSQL says of transactions that stood in each other's way."""
 
 
 class Operation(Generic[T]):
@@ -161,7 +163,8 @@ class Kept:
                 return self._once(self._connection, work)
             except DBAPIError as error:
                 self.drop()
-                if not error.connection_invalidated or tried == TRIES:
+                again = error.connection_invalidated or getattr(error.orig, "sqlstate", None) in REPEATABLE
+                if not again or tried == TRIES:
                     raise
         raise AssertionError
 
