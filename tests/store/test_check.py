@@ -1,4 +1,4 @@
-"""Seeing that the database answers: it costs nothing while it does, and what ended is noticed all the same."""
+"""Seeing that the database answers: free while it does, and what has ended is noticed all the same."""
 
 from __future__ import annotations
 
