@@ -53,7 +53,7 @@ _turns = (
 _NEXT = (
     select(_turns.c.response_id)
     .where(_turns.c.waiting, _turns.c.expires_ms > bindparam("now"))
-    .order_by(_turns.c.turn, _turns.c.created_ms)
+    .order_by(_turns.c.turn, _turns.c.created_ms, _turns.c.response_id)
     .limit(bindparam("limit"))
 )
 """Tenants in turn, where what of a tenant is running counts as turns that it has had."""
@@ -115,8 +115,8 @@ def take(
 ) -> list[JobRow]:
     """The next of these bands, which are the maker's until `lease_ms`. Others that take get other ones."""
     asked = {"bands": list(bands), "now": now_ms, "limit": limit}
-    ids = connection.execute(_NEXT, asked).scalars().all()
-    ids = connection.execute(_FREE, {"ids": ids}).scalars().all() if ids else ids
+    wanted = connection.execute(_NEXT, asked).scalars().all()
+    ids = connection.execute(_FREE, {"ids": wanted}).scalars().all() if wanted else ()
     if not ids:
         return []
     connection.execute(_TAKE, {"ids": ids})
@@ -125,7 +125,7 @@ def take(
     for band, request, attempts, expires_ms, *row in connection.execute(_TAKEN, {"ids": ids}):
         response = turns.response_row(row)
         rows[response.id] = JobRow(response, band, request.encode(), attempts, expires_ms)
-    return [rows[id_] for id_ in ids if id_ in rows]
+    return [rows[id_] for id_ in wanted if id_ in rows]
 
 
 def cancel(connection: Connection, tenant: str, id_: str) -> ResponseRow:

@@ -113,7 +113,8 @@ def _old_responses(connection: Connection, now_ms: int) -> int:
     if not rows:
         return 0
     roots = list({row.root_id for row in rows})
-    alive = dict(row.tuple() for row in connection.execute(_ALIVE, {"ids": roots, "now": now_ms}))
+    newest = connection.execute(_ALIVE, {"ids": roots, "now": now_ms})
+    alive: dict[str, int] = {root: until for root, until in newest}  # noqa: C416 - rows are no pairs to mypy
     for root, until in alive.items():
         prolonged = [row.id for row in rows if row.root_id == root]
         connection.execute(_PROLONG, {"ids": prolonged, "until": until})
