@@ -287,6 +287,8 @@ class Leg(Struct, eq=False):
     incarnation: int
     attempt: int
     seated_at: float
+    thought: int = -1
+    exact: bool = False
     phase: LegPhase = LegPhase.SEATED
     sent_at: float = 0.0
     answered_at: float = 0.0
@@ -297,8 +299,6 @@ class Leg(Struct, eq=False):
     ahead: float = 0.0
     read_at: float = 0.0
     busy_s: float = 0.0
-    thought: int = -1
-    exact: bool = False
     receipt: Receipt | None = None
 
 
@@ -340,6 +340,9 @@ class Ticket(Struct, eq=False):
     need: int = 0
     lane: tuple[str, ...] = ()
     fresh: int = 0
+    cached: Mapping[str, int] = NOTHING_CACHED
+    home: str = ""
+    reuse: float = 0.0
     rank: int = 0
     ttft_s: float = 0.0
     phase: Phase = Phase.QUEUED
@@ -351,9 +354,6 @@ class Ticket(Struct, eq=False):
     flow: Any = None
     charged: float = 0.0
     hold: Hold | None = None
-    cached: Mapping[str, int] = NOTHING_CACHED
-    home: str = ""
-    reuse: float = 0.0
 
 
 class Go(Struct, frozen=True, gc=False):
