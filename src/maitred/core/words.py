@@ -7,11 +7,12 @@ are float seconds on the shell's monotonic clock; token counts are ints.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
@@ -173,6 +174,9 @@ class Facts(Struct, frozen=True, gc=False):
     started_at: float | None = None
 
 
+NO_FACTS = Facts()
+
+
 class Load(Struct, frozen=True, gc=False):
     """What an engine says of its work: sequences running and waiting; use of its KV cache, 0 to 1."""
 
@@ -196,7 +200,8 @@ def writes_guess() -> Line:
     return Line(0.02, 0.0002)
 
 
-class Endpoint(Struct, eq=False):
+@dataclass(slots=True, eq=False)  # a Struct's attributes cost many times as much to set
+class Endpoint:
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
     `running` is the ledger: legs now holding a place. `seated` counts legs ever given to it, `turn` is the
@@ -223,14 +228,14 @@ class Endpoint(Struct, eq=False):
     url: str
     state: EndpointState = EndpointState.PROBING
     incarnation: int = 0
-    facts: Facts = Facts()
+    facts: Facts = NO_FACTS
     why: str = ""
     running: int = 0
     seated: int = 0
     turn: int = 0
     cold: int = 0
     begun: int = 0
-    reading: dict[int, Leg] = {}
+    reading: dict[int, Leg] = field(default_factory=dict)
     read_since: float = 0.0
     listed: bool = True
     held: bool = False
