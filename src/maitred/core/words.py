@@ -213,8 +213,9 @@ class Endpoint:
 
     `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet.
     `rests_until`: it asked to be left alone. `kept`: the part of what it was thought to have cached that it
-    had, by `thought` and `found` tokens, fading sums. `cap`: places, where the settings leave that to us; it
-    was changed at `cap_at`, and `busiest` is the most that ran since.
+    had, by `thought` and `found` tokens, fading sums. `expected_tokens` and `found_tokens` are whole sums,
+    by `judged` answers, of which for `told` ones the engine itself had told what it has. `cap`: places, where
+    the settings leave that to us; it was changed at `cap_at`, and `busiest` is the most that ran since.
 
     `reads` predicts the seconds to a first token by the tokens to be read until then, `writes` those of each
     token after it by the streams that run; `speed` is the prompt tokens a second to reckon with. `busy_s`:
@@ -261,6 +262,10 @@ class Endpoint:
     kept: float = 1.0
     thought: float = 0.0
     found: float = 0.0
+    expected_tokens: int = 0
+    found_tokens: int = 0
+    judged: int = 0
+    told: int = 0
     cap: int = 0
     cap_at: float = 0.0
 
