@@ -119,7 +119,11 @@ def test_every_member_of_the_official_clients_is_known_by_name() -> None:
         (
             {
                 "tools": [FUNCTION],
-                "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "look"}]},
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [{"type": "custom", "name": "look"}],
+                },
             },
             "tool_choice",
         ),
