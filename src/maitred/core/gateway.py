@@ -156,12 +156,14 @@ class Gateway:
         if leg.phase is not SEATED:
             return
         leg.phase, leg.sent_at = SENT, now
-        if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
-            meant = leg.endpoint
+        if endpoint is None or (real := self.table.by_name.get(endpoint)) is None:
+            return
+        if (meant := leg.endpoint) is not real:
             saturation.give_back(leg, now)
             self._world.touched.add(meant.pool)
             leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
             saturation.reserve(leg, now)
+            self._pool(real.pool).went(leg, now)
             self._world.vacated(meant, now)
 
     def answered(self, leg: Leg, now: float) -> None:

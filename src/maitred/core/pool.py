@@ -160,6 +160,13 @@ class Pool:
         name = endpoint.name
         return ticket.cached.get(name, 0), name in self.blocks.told and bool(ticket.request.blocks)
 
+    def went(self, leg: Leg, now: float) -> None:
+        """The request of a leg went elsewhere than was meant; what was thought of that one fades."""
+        if self.prefixes is not None:
+            self.prefixes.gave(leg.ticket, leg.endpoint)
+            if self.blocks.told:
+                self.blocks.sent(leg, now)
+
     def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
         """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
         request, blocks = ticket.request, self.blocks

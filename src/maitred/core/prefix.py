@@ -113,6 +113,10 @@ class Prefixes:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
+        self.gave(ticket, endpoint)
+
+    def gave(self, ticket: Ticket, endpoint: Endpoint) -> None:
+        """The endpoint will have the prompt of this ticket, whoever was meant to."""
         request = ticket.request
         if request.prefix or request.blocks:
             capacity = int(self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS))
