@@ -37,13 +37,13 @@ class ModelCall:
 
     `hear` is given the bytes of a stream as they come; `fed` is told who feeds it, whenever the request
     leaves for an engine. Afterwards: `refusal`, where it got no answer; else the answer's `status` and
-    `headers` (lines), and `answer` if it was no stream. `whole` is False where it broke off, `over` where it was
-    stopped before anybody said how it ended.
+    `headers` (lines), and `answer` if it was no stream. `whole` is False where it broke off; `over` is, too,
+    where it was stopped.
     """
 
     __slots__ = (
-        "_fed", "_flow", "_hear", "_leave", "_parts", "_streamed", "body", "head", "headers", "over", "refusal",
-        "started", "status", "whole",
+        "_fed", "_flow", "_hear", "_leave", "_parts", "_streamed", "body", "head", "headers", "over",
+        "refusal", "started", "status", "whole",
     )  # fmt: skip
 
     def __init__(self, head: RequestHead, body: bytes, hear: Hear, fed: Fed, *, streamed: bool) -> None:

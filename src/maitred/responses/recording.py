@@ -20,7 +20,7 @@ GATHER_S = 0.1
 
 
 class Recording:
-    """An Audience (telling.py). `numbers` counts the events, `stop` ends the turn that nobody wants any more."""
+    """An Audience (telling.py). `numbers` counts the events; `stop` ends a turn that nobody wants."""
 
     __slots__ = (
         "_asked", "_first", "_gathered", "_hurry", "_id", "_numbers", "_stop", "_writing", "_wrong", "said",

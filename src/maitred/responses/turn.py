@@ -173,7 +173,7 @@ class Turn:
         """Have the model answer to all that was said so far. Raises Refusal, EngineRefused."""
         if not self.create.stored:
             self.audience.open()
-        answer = await self.model.ask(self._said(), self._session())
+        answer = await self.model.ask(self.said(), self.session())
         if self.begun is not None:
             await self.begun
         return answer
@@ -183,10 +183,11 @@ class Turn:
         if self.create.said.stream and self.create.stored and self.begun is None:
             self._begin()
 
-    def _said(self) -> Iterator[bytes]:
+    def said(self) -> Iterator[bytes]:
+        """All items so far."""
         return chain((row.data for row in self.history.items), (item.data for item in self.inputs))
 
-    def _session(self) -> str:
+    def session(self) -> str:
         """What all turns of this conversation have in common, unless the client has a name for it."""
         if self.create.said.prompt_cache_key:
             return ""
@@ -203,6 +204,11 @@ class Turn:
             self.response.conclude(answer.items, answer.usage, at_s, answer.incomplete)
         if self.create.stored:
             await self._write(answer)
+
+    async def fail(self, refusal: Refusal) -> None:
+        """Write down that nothing came of it."""
+        self.response.fail(refusal.outcome, refusal.message)
+        await self._write(NO_ANSWER)
 
     async def _write(self, answer: Answer, reason: str | None = None) -> None:
         items = [NewItem(item.id, item.data) for item in self.inputs]
