@@ -13,13 +13,12 @@ from maitred.responses.asked import Asked
 from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.ids import mint
 from maitred.responses.telling import Audience
-from maitred.wire.responses import answer as answers
-from maitred.wire.responses import chat
-from maitred.wire.responses.answer import Answer
+from maitred.wire.responses.answer import Answer, nobodys
 from maitred.wire.responses.create import Create
+from maitred.wire.responses.dialects import CHAT, NATIVE, Dialect
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.response import Response
-from maitred.wire.responses.stream import ChatStream
+from maitred.wire.responses.stream import Stream
 
 BROKEN_OFF = "the answer was broken off"
 
@@ -56,17 +55,19 @@ class Model:
         self._audience = audience
         self._sent = sent
         self._calls = 0
+        self._dialect = self._spoken()
         self._call: ModelCall | None = None
-        self._stream: ChatStream | None = None
+        self._stream: Stream | None = None
 
     async def ask(self, items: Iterable[bytes], session: str) -> Answer:
         """Tell it what was said so far. Raises Refusal, EngineRefused, where nothing came of it."""
         asked, streamed = self._asked, bool(self._create.said.stream)
-        body = chat.request(self._create, items, stream=streamed)
+        dialect = self._dialect
+        body = dialect.request(self._create, items, stream=streamed)
         band = asked.site.bands.get(self._create.said.service_tier or "", "")
-        head = inner_head(asked.exchange.head, session, band)
+        head = inner_head(asked.exchange.head, session, band, dialect.path)
         call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
-        self._stream = ChatStream(self._events, self._create, mint) if streamed else None
+        self._stream = dialect.stream(self._events, self._create, mint, nobodys) if streamed else None
         await journey(asked.service_in(band), call, self._next_id())
         asked.service.journeys.add(asked.task)  # which left it with the journey
         self._call = self._audience.source = None
@@ -77,6 +78,12 @@ class Model:
         """Have the engine stop, if it is at work."""
         if self._call is not None:
             self._call.leave()
+
+    def _spoken(self) -> Dialect:
+        """How its engines are asked."""
+        models, name = self._asked.service.models, self._create.said.model
+        route = models.find(name) if name else models.only
+        return NATIVE if route is not None and route.native else CHAT
 
     def _next_id(self) -> str:
         """The first call is told of by the request's own id, and so instead of it."""
@@ -104,7 +111,7 @@ class Model:
     def _answer(self, call: ModelCall) -> Answer:
         """What came of the call."""
         if call.refusal is not None:
-            call.refusal.param = chat.param(call.refusal.param)
+            call.refusal.param = self._dialect.param(call.refusal.param)
             raise call.refusal
         if call.started and call.status != 200:
             raise EngineRefused(call)
@@ -118,7 +125,7 @@ class Model:
             return Answer([], error=BROKEN_OFF)
         if not call.whole:
             raise Refusal(Outcome.FAILED_TRUNCATED, BROKEN_OFF)
-        answer = answers.read(call.answer, self._create, mint)
+        answer = self._dialect.read(call.answer, self._create, mint, nobodys)
         if answer.error:
             raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
         return answer
