@@ -63,7 +63,8 @@ class Model:
         """Tell it what was said so far. Raises Refusal, EngineRefused, where nothing came of it."""
         asked, streamed = self._asked, bool(self._create.said.stream)
         dialect = self._dialect
-        body = dialect.request(self._create, items, stream=streamed)
+        unseal = await asked.unsealing()
+        body = dialect.request(self._create, items, stream=streamed, unseal=unseal)
         band = asked.site.bands.get(self._create.said.service_tier or "", "")
         head = inner_head(asked.exchange.head, session, band, dialect.path)
         call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
