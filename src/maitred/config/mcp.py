@@ -133,8 +133,8 @@ class Mcp(Struct, frozen=True):
         Setting(
             "hosts",
             Listed(HOST),
-            "Hosts, each with all names below it, of servers that clients may bring themselves (`server_url`, "
-            "with their own `authorization` and `headers`); by https, at public addresses only.",
+            "Hosts, each with all names below it, of servers that clients may bring themselves "
+            "(`server_url`, with their own `authorization` and `headers`); by https, at public addresses only.",
         ),
     ] = ()
     rounds_max: Annotated[
