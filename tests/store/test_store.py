@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import shutil
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, ParamSpec
 
 import pytest
-import uvloop
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import Inspector
 
@@ -19,9 +15,9 @@ from maitred.core.limits import Limits
 from maitred.store import schema, tables
 from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
 from maitred.store.store import Store
-from tests.store.postgres import Postgres, postgres
+from tests.store.place import on_loop
+from tests.store.postgres import Postgres
 
-P = ParamSpec("P")
 KEY = KeyRow("a1", b"x" * 32, "support", 1)
 FULL = KeyRow(
     id="b2",
@@ -39,31 +35,6 @@ FULL = KeyRow(
 
 def charge(day: str, tokens: int, money: int = 0, holder: str = "tenant a") -> Account:
     return Account(holder, day, day[:7], tokens, tokens, money, money)
-
-
-def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a coroutine test on the loop that gateways run on."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        uvloop.run(test(*args, **kwargs))
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/maitred.db"
-    server: Postgres = request.getfixturevalue("server")
-    return server.make(f"of-{tmp_path.name}")
 
 
 class Opened:
@@ -324,7 +295,7 @@ async def test_what_takes_too_long_is_given_up(server: Postgres, monkeypatch: py
                 await store.mark()
         assert await store.keys() == []
         with pytest.raises(StoreError, match=r"no answer in 0\.01 s"):
-            async with store._call(0.01):
+            async with store.call(0.01):
                 await asyncio.Event().wait()
 
 

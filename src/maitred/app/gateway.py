@@ -18,6 +18,7 @@ import maitred
 from maitred.app.identity import Identities
 from maitred.app.journal import JournalFile
 from maitred.app.kept import kept
+from maitred.app.memory import Memory
 from maitred.config.changes import restart_needed
 from maitred.config.prices import bounds_money, unpriced
 from maitred.config.tree import Config
@@ -52,6 +53,7 @@ from maitred.proxy.dispatch import Single
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
+from maitred.responses.site import Site
 from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred")
@@ -103,7 +105,11 @@ class GatewayApp:
         self.kv_events = KvListener(config, core.table, self.house.update, self.findings, clock, time.time)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
-        self.front = Front(self._service(config), note, frozenset(config.http.cors))
+        service = self._service(config)
+        self.memory = Memory(config, lambda: self.identities.store, self.findings, lambda _what, _s: None)
+        self.site = Site(service, config, self.memory, time.time)
+        self.front = Front(service, note)
+        self._open_to(config)
         self.discovery = Discovery(
             config, self.models, core.table, self.pool, self.house.update, self.findings
         )
@@ -151,6 +157,8 @@ class GatewayApp:
         """Listen, and begin to look for the engines; the address listened at. Raises OSError, SchemaError."""
         await self.identities.start()
         await self._accountant.start()
+        if self.config.responses.enabled:
+            await self.memory.start()
         data = self.config.listen.data
         self._listener = await self._network.listen(self._connection, data.host, data.port)
         self.sweep.start()
@@ -188,7 +196,9 @@ class GatewayApp:
         self.metrics.slos = _slos(config)
         self.decisions.keep = config.decisions.keep
         self._adopt(config, settings)
-        self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
+        self.front.service = self.site.service = self._service(config)
+        self.site.apply(config)
+        self._open_to(config)
         self.config = config
         return needs_restart
 
@@ -235,6 +245,7 @@ class GatewayApp:
         for connection in list(self.front.connections.values()):
             connection.transport.close()
         await self._accountant.work()
+        await self.memory.close()
         await self.identities.stop()
         self.pool.close()
         self.inflate.close()
@@ -263,6 +274,11 @@ class GatewayApp:
             self.kv_events.block_tokens,
             config.decisions.sample,
         )
+
+    def _open_to(self, config: Config) -> None:
+        """Which pages may ask, and whether there is anything that is remembered."""
+        self.front.cors = frozenset(config.http.cors)
+        self.front.stateful = self.site if config.responses.enabled else None
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self.front, self.sweep, _limits(self.config))

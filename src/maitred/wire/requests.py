@@ -325,7 +325,7 @@ def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
     A key that comes twice counts the last time, as the engines have it.
     """
     if not body.isascii():
-        _check_utf8(body)
+        check_utf8(body)
     decoder = rules.decoders[api]
     try:
         said = decoder.decode(body)
@@ -389,7 +389,7 @@ def _read(decoder: Decoder[_T], raw: bytes, *, again: bool = True) -> _T:
     except ValidationError as error:
         _refuse_type(str(error))
     except DecodeError as error:
-        _refuse(f"the body is not valid JSON: {_syntax(raw, str(error))}")
+        _refuse(f"the body is not valid JSON: {syntax(raw, str(error))}")
     except RecursionError:
         _refuse(TOO_DEEP)
     except IndexError:
@@ -399,7 +399,7 @@ def _read(decoder: Decoder[_T], raw: bytes, *, again: bool = True) -> _T:
     return _read(decoder, raw, again=False)
 
 
-def _check_utf8(body: bytes) -> None:
+def check_utf8(body: bytes) -> None:
     if body.startswith(_BOM):
         _refuse("the body begins with a byte order mark (byte 0)")
     try:
@@ -411,7 +411,7 @@ def _check_utf8(body: bytes) -> None:
     _refuse(f"the body is not valid UTF-8 (byte {at})")
 
 
-def _syntax(raw: bytes, error: str) -> str:
+def syntax(raw: bytes, error: str) -> str:
     """Word msgspec's complaint.
 
     It calls half a surrogate pair truncated input where the other half would not fit, so look for one there.

@@ -1,0 +1,117 @@
+"""The store of what is remembered: the one that the configuration names, else a file of the user's.
+
+It is opened when it is first needed, for whoever never asks for a stateful API should not pay for a database;
+at once where the operator named one, or where an earlier run left one whose work may be waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from maitred.app.identity import open_store
+from maitred.config.raw import ConfigError
+from maitred.config.tree import Config
+from maitred.observe.findings import Findings
+from maitred.store.rows import SchemaError, StoreError
+
+if TYPE_CHECKING:
+    from maitred.store.state import StateStore
+    from maitred.store.store import Store as Database
+
+log = logging.getLogger("maitred")
+
+KIND, PLACE = "memory_unreachable", "store"
+"""The finding that it cannot be opened."""
+
+
+class Memory:
+    """Gives the store when it is called. `shared` is the database that is open for keys, if one is."""
+
+    def __init__(
+        self,
+        config: Config,
+        shared: Callable[[], Database | None],
+        findings: Findings,
+        observed: Callable[[str, float], None],
+    ) -> None:
+        self._place = config.store
+        self._shared = shared
+        self._findings = findings
+        self._observed = observed
+        self._opening = asyncio.Lock()
+        self._state: StateStore | None = None
+        self._own: Database | None = None
+
+    async def __call__(self) -> StateStore:
+        """The store. Raises StoreError."""
+        if self._state is not None:
+            return self._state
+        async with self._opening:
+            if self._state is None:
+                try:
+                    self._state = await self._open()
+                except StoreError as error:
+                    what = f"{error}; stateful requests are answered with 503, all others go on"
+                    self._findings.tell(KIND, PLACE, what, "see to the database, or write store: {url: …}")
+                    raise
+                self._findings.settle(KIND, PLACE)
+        return self._state
+
+    async def start(self) -> None:
+        """Open it now, if it was named or is there already. Raises SchemaError; being away is no error."""
+        if self._place.url or self._shared() is not None or default_file().exists():
+            try:
+                await self()
+            except SchemaError:
+                raise
+            except StoreError as error:
+                log.warning("what is remembered cannot be reached: %s", error)
+
+    async def close(self) -> None:
+        """Let go of it."""
+        if self._state is not None:
+            await self._state.close()
+        if self._own is not None:
+            with suppress(StoreError):
+                await self._own.close()
+
+    async def _open(self) -> StateStore:
+        store = await asyncio.to_thread(self._database)
+        from maitred.store.state import StateStore  # noqa: PLC0415 - takes a quarter of a second
+
+        state = StateStore(store, self._observed)
+        await state.start()
+        log.info("what is remembered is kept at %s", store.place)
+        return state
+
+    def _database(self) -> Database:
+        if (shared := self._shared()) is not None:
+            return shared
+        if self._own is None:
+            place = self._place
+            if not place.url:
+                place = structs.replace(place, url=f"sqlite:///{default_file()}")
+                try:
+                    default_file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                except OSError as error:
+                    raise StoreError(f"{default_file().parent}: {error.strerror}") from None
+            try:
+                self._own = open_store(place)
+            except ConfigError as error:
+                raise StoreError(str(error)) from None
+        return self._own
+
+
+def default_file() -> Path:
+    """Where it is kept where nothing is said of it: with the user's other programs' state."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    folder = Path(home) if home.startswith("/") else Path.home() / ".local" / "state"
+    return folder / "maitred" / "maitred.db"

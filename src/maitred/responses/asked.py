@@ -1,0 +1,70 @@
+"""One request of a stateful API, once it is known whose it is."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from maitred.core.words import Identity
+from maitred.net.exchange import HttpExchange
+from maitred.proxy.journey import Service
+from maitred.wire import errors
+
+if TYPE_CHECKING:
+    from maitred.responses.site import Site
+    from maitred.store.state import StateStore
+
+JSON_LINES = b"content-type: application/json\r\n"
+IDEMPOTENCY = b"idempotency-key"
+KEY_BYTES_MAX = 255
+
+
+class Asked(Struct, eq=False):
+    """What its handler has in hand. `ids` are those of its path; `called`: its model call told of it."""
+
+    site: Site
+    exchange: HttpExchange
+    request_id: str
+    service: Service
+    identity: Identity
+    store: StateStore
+    ids: list[str]
+    called: bool = False
+
+    @property
+    def tenant(self) -> str:
+        """Whose everything is that it reads or writes."""
+        return self.identity.tenant
+
+    @property
+    def query(self) -> str:
+        """What follows its path."""
+        return self.exchange.head.query.decode("latin-1")
+
+    @property
+    def idempotency_key(self) -> str:
+        """By what the client knows a repeat of it, "" for nothing."""
+        return self.exchange.head.fields.get(IDEMPOTENCY, b"")[:KEY_BYTES_MAX].decode("latin-1")
+
+    @property
+    def digest(self) -> bytes:
+        """What its body is known again by."""
+        return hashlib.sha256(self.exchange.body).digest()
+
+    def expires_ms(self, now_ms: int) -> int:
+        """When what is written for it now is forgotten."""
+        return now_ms + int(self.site.kept(self.tenant).ttl_s * 1000)
+
+    def service_in(self, band: str) -> Service:
+        """What its model calls are served by: by its own name, in this band if it may wait there."""
+        if not band:
+            return self.service
+        identity = structs.replace(self.identity, may_set=(*self.identity.may_set, "band"))
+        return structs.replace(self.service, identify=lambda _fields: identity)
+
+    def respond(self, body: bytes) -> None:
+        """Answer it whole."""
+        lines = JSON_LINES + errors.id_lines(None, self.request_id)
+        self.exchange.respond(200, lines, body)

@@ -1,0 +1,20 @@
+"""What a client says as items, in the form in which it is kept."""
+
+from __future__ import annotations
+
+from maitred.responses.asked import Asked
+from maitred.responses.errors import refusal_of
+from maitred.responses.ids import mint
+from maitred.store.state_rows import NotKept
+from maitred.wire.responses.items import Input, Item, settle
+
+
+async def settled(asked: Asked, said: Input) -> list[Item]:
+    """The items, those it names only by their ids among them. Raises Refusal, where there is no such one."""
+    names = said.references
+    if not names:
+        return settle(said, mint)
+    found = await asked.store.items(asked.tenant, names)
+    if missing := next((name for name in names if name not in found), None):
+        raise refusal_of(NotKept(missing), "input")
+    return settle(said, mint, {name: row.data for name, row in found.items()})

@@ -1,0 +1,145 @@
+"""The paths of what is remembered, and who answers at each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from maitred.config.responses import Kept
+from maitred.config.tree import Config
+from maitred.core.events import AtDoor
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Api, Identity
+from maitred.door.headers import on_behalf
+from maitred.door.inflate import packed
+from maitred.net.exchange import HttpExchange
+from maitred.proxy.journey import UNKNOWN, Service
+from maitred.responses import back, conversations
+from maitred.responses.asked import Asked
+from maitred.responses.create import create
+from maitred.responses.errors import refusal_of
+from maitred.store.rows import StoreError
+from maitred.store.state_rows import StateConflict
+
+if TYPE_CHECKING:
+    from maitred.store.state import StateStore
+
+log = logging.getLogger("maitred.responses")
+
+Handler = Callable[[Asked], Awaitable[Outcome]]
+ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
+    ("responses",): {"POST": create},
+    ("responses", "*"): {"GET": back.retrieve, "DELETE": back.delete},
+    ("responses", "*", "input_items"): {"GET": back.input_items},
+    ("conversations",): {"POST": conversations.create},
+    ("conversations", "*"): {
+        "GET": conversations.retrieve,
+        "POST": conversations.update,
+        "DELETE": conversations.delete,
+    },
+    ("conversations", "*", "items"): {"GET": conversations.list_items, "POST": conversations.add_items},
+    ("conversations", "*", "items", "*"): {"GET": conversations.item, "DELETE": conversations.delete_item},
+}
+"""By the words of the path; a star is an id."""
+ROOT = "/v1/"
+
+
+class Site:
+    """Front's `Stateful`. `service` and `config` may be replaced at any time.
+
+    `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the ids
+    of responses that are being made here and that the store knows of.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        config: Config,
+        memory: Callable[[], Awaitable[StateStore]],
+        wall: Callable[[], float],
+    ) -> None:
+        self.service = service
+        self.wall = wall
+        self.running: set[str] = set()
+        self._memory = memory
+        self.apply(config)
+
+    def apply(self, config: Config) -> None:
+        """Go by this configuration from now on."""
+        self.config = config
+        self.settings = config.responses
+        self.lease_ms = int(config.responses.lease_s * 1000)
+        self.bands = {tier: band.name for band in config.bands for tier in band.service_tiers}
+
+    def kept(self, tenant: str) -> Kept:
+        """How this tenant's turns are kept."""
+        return self.config.tenants.get(tenant, self.config.default_tenant).responses
+
+    def now_ms(self) -> int:
+        """The time, UTC, in ms since 1970."""
+        return int(self.wall() * 1000)
+
+    # -- Stateful ---------------------------------------------------------------------------------
+
+    def methods(self, path: str) -> Sequence[str] | None:
+        """See Stateful."""
+        route = _route(path)
+        return None if route is None else tuple(route[0])
+
+    def serve(self, exchange: HttpExchange, request_id: str) -> None:
+        """See Stateful."""
+        route = _route(exchange.head.path)
+        assert route is not None  # noqa: S101 - its head was let in because there is one
+        handlers, ids = route
+        answering = self._answer(exchange, request_id, handlers[exchange.head.method], ids)
+        self.service.house.loop.create_task(answering)
+
+    async def _answer(
+        self, exchange: HttpExchange, request_id: str, handler: Handler, ids: list[str]
+    ) -> None:
+        """Answer one request; however it ends, the observers are told once."""
+        service = self.service
+        house, task = service.house, asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine that runs has a task
+        service.journeys.add(task)
+        outcome, identity, asked = Outcome.FAILED_INTERNAL, UNKNOWN, None
+        try:
+            identity = self._identify(service, exchange)
+            if packed(exchange.head):
+                exchange.body = await service.inflate(exchange.body)
+            asked = Asked(self, exchange, request_id, service, identity, await self._memory(), ids)
+            outcome = await handler(asked)
+        except (Refusal, StateConflict, StoreError) as wrong:
+            refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
+            outcome = refusal.outcome
+            exchange.refuse(refusal, request_id, Api.CHAT)
+        except asyncio.CancelledError:
+            outcome = Outcome.CLIENT_GONE
+        except Exception:
+            log.exception("a bug of ours ended request %s", request_id)
+            exchange.fail(Refusal(outcome, "the gateway failed"), request_id)
+        if asked is None or not asked.called:
+            now, key = house.clock(), identity.key
+            house.at_door(AtDoor(now, request_id, outcome, tenant=identity.tenant, key=key))
+        service.journeys.discard(task)
+
+    def _identify(self, service: Service, exchange: HttpExchange) -> Identity:
+        identity = service.identify(exchange.head.fields)
+        if identity.may_set:
+            identity = on_behalf(exchange.head.fields, identity, service.tenants)
+        return identity
+
+    def stop(self, response_id: str) -> None:
+        """A response is not wanted any more: end it, if it runs here."""
+
+
+def _route(path: str) -> tuple[Mapping[str, Handler], list[str]] | None:
+    """Who answers at a path, by method, and the ids in it."""
+    if not path.startswith(ROOT):
+        return None
+    parts = path[len(ROOT) :].split("/")
+    ids = parts[1::2]
+    handlers = ROUTES.get(tuple("*" if at % 2 else part for at, part in enumerate(parts)))
+    return (handlers, ids) if handlers is not None and all(ids) else None

@@ -1,0 +1,180 @@
+"""Threads that work on kept connections, one operation after the other; a loop waits for theirs in one hop.
+
+An operation is a plain function of a connection, and one transaction. It is done again from its beginning
+when the connection died under it, even while it was committed, so it must bear that. It is never cancelled
+half-way: who stops waiting leaves it to be finished, or undone where it has not begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable
+from threading import Thread
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from maitred.store.rows import StoreError
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+WAITING_MAX = 1000
+GROUP_MAX = 32
+"""Operations that share one commit where many wait: on a slow disk it is what takes the time."""
+TRIES = 2
+
+
+class Operation(Generic[T]):
+    """One that waits to be done, and who waits for it."""
+
+    __slots__ = ("_future", "_loop", "_work")
+
+    def __init__(self, work: Work[T], loop: AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._future: Future[T] = loop.create_future()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._future.done()
+
+    def do(self, connection: Connection) -> T:
+        """Do it, in the transaction that is open."""
+        return self._work(connection)
+
+    def result(self) -> Future[T]:
+        """What it gives."""
+        return self._future
+
+    def answer(self, result: T) -> None:
+        """Say from a thread that it is done."""
+        self._tell(self._answered, result)
+
+    def fail(self, error: BaseException) -> None:
+        """Say from a thread what went wrong."""
+        self._tell(self._failed, error)
+
+    def _tell(self, told: Callable[[Any], None], what: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(told, what)
+
+    def _answered(self, result: T) -> None:
+        if not self._future.done():
+            self._future.set_result(result)
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
+class Lane:
+    """Some threads with a connection each. `connect` opens one, `current` says whether it may still be used.
+
+    `grouped`: what waits is done in one transaction. There must be one thread then, lest two wait for each
+    other's rows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Connection],
+        current: Callable[[Connection], bool],
+        threads: int = 1,
+        *,
+        grouped: bool = False,
+    ) -> None:
+        self._connect = connect
+        self._current = current
+        self._group_max = GROUP_MAX if grouped else 1
+        self._waiting: queue.SimpleQueue[Operation[Any] | None] = queue.SimpleQueue()
+        self._threads = [
+            Thread(target=self._run, name=f"{name} {number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Have it done. Raises StoreError where too much waits already."""
+        if self._waiting.qsize() >= WAITING_MAX:
+            raise StoreError("too many wait for the database")
+        operation = Operation(work, asyncio.get_running_loop())
+        self._waiting.put(operation)
+        return operation.result()
+
+    def close(self) -> None:
+        """Do what waits, then end. Whoever calls this waits for it."""
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    # -- in the threads ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        kept = Kept(self._connect, self._current)
+        ended = False
+        while not ended:
+            group = [self._waiting.get()]
+            while len(group) < self._group_max and not self._waiting.empty():
+                group.append(self._waiting.get())
+            ended = None in group
+            _serve(kept, [operation for operation in group if operation and not operation.given_up])
+        kept.drop()
+
+
+class Kept:
+    """A connection that is kept until it is found dead or no longer the right one."""
+
+    def __init__(self, connect: Callable[[], Connection], current: Callable[[Connection], bool]) -> None:
+        self._connect = connect
+        self._current = current
+        self._connection: Connection | None = None
+
+    def drop(self) -> None:
+        """Let go of it."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def do(self, work: Work[T]) -> T:
+        """Do this in one transaction."""
+        for tried in range(1, TRIES + 1):
+            if self._connection is not None and not self._current(self._connection):
+                self.drop()
+            if self._connection is None:
+                self._connection = self._connect()
+            try:
+                return self._once(self._connection, work)
+            except DBAPIError as error:
+                self.drop()
+                if not error.connection_invalidated or tried == TRIES:
+                    raise
+        raise AssertionError
+
+    @staticmethod
+    def _once(connection: Connection, work: Work[T]) -> T:
+        with connection.begin():
+            return work(connection)
+
+
+def _serve(kept: Kept, group: list[Operation[Any]]) -> None:
+    """Do these together, and if one of them cannot be done each by itself."""
+    if len(group) > 1:
+        try:
+            results = kept.do(lambda connection: [operation.do(connection) for operation in group])
+        except Exception:  # noqa: BLE001, S110 - whose it is shows when each is done by itself
+            pass
+        else:
+            for operation, result in zip(group, results, strict=True):
+                operation.answer(result)
+            return
+    for operation in group:
+        try:
+            operation.answer(kept.do(operation.do))
+        except BaseException as error:  # noqa: BLE001 - who waits is told, as by a future
+            operation.fail(error)

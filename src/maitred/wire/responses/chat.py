@@ -1,0 +1,281 @@
+"""Items -> a chat request: the same bytes for the same items, however they came to be known.
+
+What a model said in one go (thoughts, words, calls) is one message again, so that the template writes what
+the model wrote and the engine finds it in its cache. Instructions, and what the system or the developer says
+before anybody else, are one system message, because many templates know only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from msgspec.json import encode
+
+from maitred.wire.responses.create import Create, JsonObject, JsonSchema, Said
+from maitred.wire.responses.items import (
+    CustomCall,
+    CustomOutput,
+    FunctionCall,
+    FunctionOutput,
+    InputImage,
+    InputText,
+    KeptItem,
+    McpCall,
+    Message,
+    OutputText,
+    Part,
+    Reasoning,
+    RefusalPart,
+    all_kept,
+)
+from maitred.wire.responses.reading import refuse
+from maitred.wire.responses.tools import (
+    AllowedTools,
+    ChosenMcp,
+    CustomTool,
+    FunctionTool,
+    McpTool,
+    ToolChoice,
+    function_name,
+    offered,
+)
+
+CUSTOM_INPUT = "input"
+"""A custom tool is a function with this one text."""
+
+_Json: TypeAlias = dict[str, Any]
+
+_CUSTOM_SCHEMA = {
+    "type": "object",
+    "properties": {CUSTOM_INPUT: {"type": "string"}},
+    "required": [CUSTOM_INPUT],
+    "additionalProperties": False,
+}
+_PARAMS = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "logprobs": "include",
+}
+_SAME = (
+    "temperature", "top_p", "frequency_penalty", "presence_penalty", "prompt_cache_key", "user"
+)  # fmt: skip
+
+
+def request(
+    create: Create, items: Iterable[bytes], *, stream: bool, tools: Sequence[FunctionTool] = ()
+) -> bytes:
+    """Return the body of a chat request for what `items` say. Raises Refusal: an output without its call.
+
+    `tools` are those of servers, as functions.
+    """
+    said = create.said
+    body: _Json = {"model": said.model, "messages": messages(said.instructions, all_kept(items))}
+    if stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    if said.max_output_tokens is not None:
+        body["max_tokens"] = said.max_output_tokens
+    for name in _SAME:
+        if (value := getattr(said, name)) is not None:
+            body[name] = value
+    if said.reasoning is not None and said.reasoning.effort is not None:
+        body["reasoning_effort"] = said.reasoning.effort
+    if create.logprobs:
+        body["logprobs"] = True
+        body["top_logprobs"] = said.top_logprobs or 0
+    _add_format(body, said)
+    _add_tools(body, create, tools)
+    return encode(body)
+
+
+def param(of_chat: str | None) -> str | None:
+    """What a refusal of a chat request names, in the words of Responses."""
+    if of_chat is None:
+        return None
+    name = of_chat.partition(".")[0].partition("[")[0]
+    return _PARAMS.get(name, of_chat)
+
+
+def _add_format(body: _Json, said: Said) -> None:
+    asked = said.text.format if said.text is not None else None
+    if isinstance(asked, JsonObject):
+        body["response_format"] = {"type": "json_object"}
+    elif isinstance(asked, JsonSchema):
+        schema: _Json = {"name": asked.name, "schema": asked.schema}
+        if asked.description is not None:
+            schema["description"] = asked.description
+        if asked.strict is not None:
+            schema["strict"] = asked.strict
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+
+
+def _add_tools(body: _Json, create: Create, served: Sequence[FunctionTool]) -> None:
+    choice = create.said.tool_choice
+    own = [tool for tool in offered(create.tools, choice) if not isinstance(tool, McpTool)]
+    functions = [_function(tool) for tool in (*own, *served)]
+    if not functions:
+        return
+    body["tools"] = functions
+    if (chosen := _choice(choice)) is not None:
+        body["tool_choice"] = chosen
+    # Said in any case: engines do not agree on what holds where it is not.
+    body["parallel_tool_calls"] = create.said.parallel_tool_calls is not False
+
+
+def _function(tool: FunctionTool | CustomTool) -> _Json:
+    function: _Json = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    if isinstance(tool, CustomTool):
+        function["parameters"] = _CUSTOM_SCHEMA
+        return {"type": "function", "function": function}
+    if tool.parameters is not None:
+        function["parameters"] = tool.parameters
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: ToolChoice | None) -> str | _Json | None:
+    if choice is None or isinstance(choice, str):
+        return choice
+    if isinstance(choice, AllowedTools):
+        return choice.mode  # of the tools that are offered, which are only these
+    if not isinstance(choice, ChosenMcp):
+        return {"type": "function", "function": {"name": choice.name}}
+    if choice.name is None:
+        return "required"
+    return {"type": "function", "function": {"name": function_name(choice.server_label, choice.name)}}
+
+
+def messages(instructions: str | None, items: Iterable[KeptItem]) -> list[_Json]:
+    """Return the messages that say what items say."""
+    writer = _Writer(instructions)
+    for item in items:
+        if (add := _ADD.get(type(item))) is not None:
+            add(writer, item)
+    return writer.written()
+
+
+class _Writer:
+    """Writes messages, one item after the other. `_turn` is the message of the model that may still grow."""
+
+    __slots__ = ("_calls", "_messages", "_turn")
+
+    def __init__(self, instructions: str | None) -> None:
+        self._messages: list[_Json] = []
+        self._turn: _Json | None = None
+        self._calls: set[str] = set()
+        if instructions:
+            self._messages.append({"role": "system", "content": instructions})
+
+    def written(self) -> list[_Json]:
+        """All of them."""
+        for message in self._messages:
+            if "content" not in message:  # null goes with calls alone
+                message["content"] = None if "tool_calls" in message else ""
+        return self._messages
+
+    def say(self, message: Message) -> None:
+        """Somebody says something."""
+        if message.role == "assistant":
+            self._growing("content", "tool_calls")["content"] = _text_of(message.content)
+            return
+        self._turn = None
+        role = "user" if message.role == "user" else "system"
+        content = _content(message.content)
+        first = self._messages[0] if len(self._messages) == 1 else None
+        if role == "system" and first is not None and first["role"] == "system":
+            first["content"] = f"{_text(first['content'])}\n\n{_text(content)}"
+        else:
+            self._messages.append({"role": role, "content": content})
+
+    def think(self, thought: Reasoning) -> None:
+        """The model thinks. Engines do not agree on the name: vLLM's first, then that of all others."""
+        parts = thought.content if thought.content is not None else thought.summary
+        text = "\n".join(part.text for part in parts)
+        if text:
+            turn = self._growing("reasoning", "content", "tool_calls")
+            turn["reasoning"] = turn["reasoning_content"] = text
+
+    def call(self, call: FunctionCall | CustomCall) -> None:
+        """The model calls."""
+        if isinstance(call, CustomCall):
+            arguments = encode({CUSTOM_INPUT: call.input}).decode()
+        else:
+            arguments = call.arguments
+        self._call(call.call_id, call.name, arguments)
+
+    def hear(self, output: FunctionOutput | CustomOutput) -> None:
+        """A tool answers."""
+        if output.call_id not in self._calls:
+            refuse("there is an output here whose call_id belongs to no call before it", "input")
+        self._tool(output.call_id, _content(output.output))
+
+    def served(self, call: McpCall) -> None:
+        """The model called, and the gateway had it answered."""
+        call_id = call.id or ""
+        self._call(call_id, function_name(call.server_label, call.name), call.arguments)
+        failed = encode({"error": call.error}).decode() if call.error is not None else ""
+        self._tool(call_id, call.output if call.output is not None else failed)
+
+    def _call(self, call_id: str, name: str, arguments: str) -> None:
+        self._calls.add(call_id)
+        calls = self._growing().setdefault("tool_calls", [])
+        calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
+
+    def _tool(self, call_id: str, content: str | list[_Json]) -> None:
+        self._turn = None
+        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+
+    def _growing(self, *closed_by: str) -> _Json:
+        """The model's message to go on with; another one when it has said one of these."""
+        turn = self._turn
+        if turn is None or any(name in turn for name in closed_by):
+            turn = self._turn = {"role": "assistant"}
+            self._messages.append(turn)
+        return turn
+
+
+_ADD: dict[type, Callable[[_Writer, Any], None]] = {
+    Message: _Writer.say,
+    Reasoning: _Writer.think,
+    FunctionCall: _Writer.call,
+    CustomCall: _Writer.call,
+    FunctionOutput: _Writer.hear,
+    CustomOutput: _Writer.hear,
+    McpCall: _Writer.served,
+}
+"""What the model is told. Lists of tools are tools of the request, an approval is answered by its call."""
+
+
+def _content(said: str | Sequence[Part]) -> str | list[_Json]:
+    """Return content as chat has it: a single text as such, which all templates know, else parts."""
+    if isinstance(said, str):
+        return said
+    if len(said) == 1 and isinstance(said[0], InputText):
+        return said[0].text
+    return [_part(part) for part in said]
+
+
+def _part(part: Part) -> _Json:
+    if isinstance(part, InputImage):
+        return {"type": "image_url", "image_url": {"url": part.image_url, "detail": part.detail}}
+    return {"type": "text", "text": _words(part)}
+
+
+def _words(part: Part) -> str:
+    if isinstance(part, OutputText | InputText):
+        return part.text
+    return part.refusal if isinstance(part, RefusalPart) else ""
+
+
+def _text_of(said: str | Sequence[Part]) -> str:
+    return said if isinstance(said, str) else "".join(_words(part) for part in said)
+
+
+def _text(content: str | list[_Json]) -> str:
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
