@@ -1,8 +1,8 @@
 """A network that reaches only public addresses: for URLs that clients name.
 
-A name is resolved once for each connection, and every address that it has must be public; the connection then
-goes to one of those very addresses, so that a name which changes in between (DNS rebinding) gains nothing. The
-certificate must still be the name's.
+A name is resolved once for each connection, and every address that it has must be public; the connection
+goes to one of those very addresses, so that a name which changes in between (DNS rebinding) gains nothing.
+The certificate must still be the name's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TUNNELS = tuple(map(IPv6Network, ("2001::/32", "2002::/16", "64:ff9b::/96", "64
 """Addresses of IPv6 that lead to some of IPv4, which may be any."""
 
 
-class NotPublic(OSError):
+class NotPublic(OSError):  # noqa: N818 - names what happened
     """A host has an address that is not public; which, is not told."""
 
 

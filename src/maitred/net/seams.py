@@ -38,7 +38,8 @@ class Network(Protocol):
     ) -> P:
         """Connect, and return the factory's protocol once `connection_made` has run.
 
-        `server_name` is whom the certificate must name where that is not `host`. There is no timeout: callers cancel. Raises OSError (ssl.SSLError is one) where nothing answers.
+        `server_name` is whom the certificate must name where that is not `host`. There is no timeout:
+        callers cancel. Raises OSError (ssl.SSLError is one) where nothing answers.
         """
 
     async def listen(

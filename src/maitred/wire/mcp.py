@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 HANDSHAKE_VERSION = "2025-11-25"
@@ -20,6 +20,7 @@ INVALID_PARAMS = -32602
 INITIALIZE, INITIALIZED = "initialize", "notifications/initialized"
 LIST, CALL = "tools/list", "tools/call"
 
+NOTHING = Raw(b"null")
 _Json = dict[str, Any]
 
 
@@ -33,7 +34,7 @@ class RpcError(Struct, frozen=True):
 class _Message(Struct):
     id: int | str | None = None
     method: str | None = None
-    result: Raw | UnsetType = UNSET
+    result: Raw = NOTHING
     error: RpcError | None = None
 
 
@@ -43,7 +44,7 @@ class Tool(Struct, frozen=True, rename="camel"):
     name: str
     input_schema: Raw
     description: str | None = None
-    annotations: Raw | None = None
+    annotations: Raw = NOTHING
 
 
 class _Tools(Struct, rename="camel"):
@@ -70,7 +71,7 @@ class _Content(Struct, rename="camel"):
 
 class _Result(Struct, rename="camel"):
     content: list[_Content] = []
-    structured_content: Raw | None = None
+    structured_content: Raw = NOTHING
     is_error: bool = False
     result_type: str = "complete"
 
@@ -82,7 +83,7 @@ class Result(Struct, frozen=True):
     failed: bool
 
 
-class NotMcp(ValueError):
+class NotMcp(ValueError):  # noqa: N818 - names what happened
     """A server answers what nobody asked."""
 
 
@@ -119,7 +120,7 @@ def reply(data: bytes, request_id: int) -> Raw | RpcError | None:
         return None
     if message.error is not None and message.id in (request_id, str(request_id), None):
         return message.error
-    if message.id not in (request_id, str(request_id)) or isinstance(message.result, UnsetType):
+    if message.id not in (request_id, str(request_id)) or message.result == NOTHING:
         return None
     return message.result
 
@@ -141,7 +142,7 @@ def read_result(result: Raw) -> Result:
     if read.result_type != "complete":
         raise NotMcp("the tool asks for more input, which is not supported here")
     text = "\n".join(map(_words, read.content))
-    if not read.content and read.structured_content is not None:
+    if not read.content and read.structured_content != NOTHING:
         text = bytes(read.structured_content).decode()
     return Result(text, read.is_error)
 
