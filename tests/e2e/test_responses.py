@@ -70,7 +70,7 @@ def test_input_items_and_deleting(client: OpenAI) -> None:
     said: Any = [{"role": "user", "content": "Hello."}, {"role": "user", "content": "Are you there?"}]
     response = client.responses.create(model=MODEL, input=said, **FEW)
     items = list(client.responses.input_items.list(response.id, order="asc", limit=1))
-    assert [item.content[0].text for item in items] == ["Hello.", "Are you there?"]  # type: ignore[union-attr]
+    assert [item.content[0].text for item in items] == ["Hello.", "Are you there?"]  # type: ignore[union-attr, index]
     client.responses.delete(response.id)
     for gone in (client.responses.retrieve, client.responses.delete, client.responses.input_items.list):
         with pytest.raises(openai.NotFoundError):

@@ -34,7 +34,7 @@ class Roll:
         rng = self._rng
         arrivals = self._arrivals()
         profile, upstream = rng.choice([(PROFILE, config().upstream), (TIGHT, PATIENT)])
-        routing = rng.choice(["least-requests", "round-robin"])
+        routing = rng.choice(["least-requests", "round-robin", "default", "default"])
         begin = changed(config(cap=rng.choice([1, 2, 2, 5])), routing=routing)
         begin = structs.replace(begin, upstream=upstream)
         for mishap in rng.sample(MISHAPS, rng.randint(1, 4)):

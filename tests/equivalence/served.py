@@ -25,11 +25,10 @@ from maitred.net.memory import MemoryNetwork
 from maitred.sim.arrival import Arrival
 from maitred.twin import faults
 from maitred.twin.twin import Options, Twin
-from tests.equivalence.trace import MODEL, Act, Flaw, Trace, body
+from tests.equivalence.trace import CHAT, MODEL, Act, Flaw, Trace, body
 from tests.equivalence.verbs import Verb, read
 from tests.net.http import connected, post, turns
 
-CHAT = "/v1/chat/completions"
 NEVER = 1e9
 
 

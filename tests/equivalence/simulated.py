@@ -7,16 +7,21 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from maitred.config.tree import Config
+from maitred.control.models import Models, Route
+from maitred.core.chooser import PREFIXED
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Endpoints, Failure, Held, Leg, Reset
+from maitred.core.words import Endpoints, Failure, Held, Leg, Request, Reset
+from maitred.door.read import read
+from maitred.net.exchange import RequestHead
 from maitred.sim.agenda import CHANGES
 from maitred.sim.arrival import Arrival
 from maitred.sim.fleet import ANSWER_TURNS, Fleet, Waits, Write
 from maitred.sim.job import Told
 from maitred.sim.node import Node
 from maitred.sim.world import World
-from tests.equivalence.trace import MODEL, Act, Flaw, Trace
-from tests.equivalence.verbs import Verb, read
+from tests.equivalence import verbs
+from tests.equivalence.trace import CHAT, MODEL, Act, Flaw, Trace, body
+from tests.equivalence.verbs import Verb
 
 
 class Arrivals:
@@ -33,13 +38,23 @@ class Arrivals:
 
 
 class FlawedFleet(Fleet):
-    """A fleet whose engines also have flaws: what a simulator's user cannot have, and a twin's can."""
+    """A fleet whose engines also have flaws: what a simulator's user cannot have, and a twin's can.
+
+    Requests are those that the door reads, so that a prompt is known by the same keys in both shells.
+    """
 
     def __init__(self, trace: Trace, nodes: list[Node], waits: Waits, journal: Write) -> None:
         settings, workload = trace.config.core_settings(), Arrivals(trace.arrivals)
         super().__init__(settings, nodes, workload, trace.seed, waits, journal)
+        keyed = settings.pools[MODEL].routing in PREFIXED
+        self._models = Models([Route(MODEL, MODEL, keyed=keyed)])
         self._flaws = trace.flaws
         self._broken: list[Leg] = []
+
+    def _request(self, arrival: Arrival) -> Request:
+        written = body(arrival)
+        head = RequestHead("POST", CHAT, {}, http11=True, length=len(written))
+        return read(head, written, f"sim-{arrival.number}", self._models).request
 
     def _submit(self, node: Node, leg: Leg) -> None:
         flaw = self._flaw(leg)
@@ -83,7 +98,7 @@ def simulate(trace: Trace) -> list[Verb]:
     fleet.begin()
     while fleet.step():
         pass
-    return read(journal)
+    return verbs.read(journal)
 
 
 def _act(fleet: Fleet, trace: Trace, act: Act) -> None:

@@ -10,6 +10,7 @@ from maitred.config.cache import Cache, Events
 from maitred.config.simulate import Fault
 from maitred.config.simulate import Simulate as Simulated
 from maitred.config.tree import Config, Model
+from maitred.core.journal import Mismatch, replay
 from maitred.core.words import KvEvents, PoolSettings, Settings
 from maitred.sim.arrival import Arrival
 from maitred.sim.fleet import Fleet, Waits
@@ -75,6 +76,21 @@ def test_in_the_end_the_core_knows_what_is_there(fault: Fault | None) -> None:
     for node in nodes:
         (rank,) = node.engine._ranks
         assert told[node.name].blocks == set(rank.pool._users) != set()
+
+
+def test_a_run_by_what_engines_tell_replays_and_not_without_that() -> None:
+    nodes = [Node("m", url, PROFILE, Heard()) for url in (ONE, TWO)]
+    settings, lines = Settings(pools={"m": PoolSettings(routing="default")}), list[bytes]()
+    house = Fleet(settings, nodes, Script(conversations(Random(5), 300)), 1, Waits(), lines.append)
+    World(house, 5.0, (Fault(at_s=3.0, endpoint=ONE, fault="crash"),)).begin()
+    house.begin()
+    while house.step():
+        pass
+    assert replay(lines) == len(lines) - 1
+    deaf = [line for line in lines if b"KvEvents" not in line]
+    assert len(deaf) < len(lines) - 300
+    with pytest.raises(Mismatch, match="release"):
+        replay(deaf)
 
 
 def test_an_engine_is_heard_before_it_has_anything_and_not_while_it_is_cut_off() -> None:

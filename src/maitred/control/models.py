@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from maitred.core.words import Endpoint, EndpointState
+from maitred.wire.prefix import root
 from maitred.wire.salt import Salter
 
 READY = EndpointState.READY
@@ -40,7 +41,8 @@ class Route(Struct, frozen=True):
     `served_as` is the name its engines know where that is another, to be put into requests and back in
     answers; None where it is the same. `adapter`: the LoRA adapter of that name, "" for a model. `limits`
     are what the operator and the engines set. `keyed`: its prompts are known by keys. `salter` makes the
-    salts that keep its tenants' caches apart, None where they share one.
+    salts that keep its tenants' caches apart, None where they share one. `root` is what keys begin with where
+    there is no salt.
     """
 
     name: str
@@ -50,6 +52,10 @@ class Route(Struct, frozen=True):
     limits: TokenLimits = UNBOUNDED
     keyed: bool = True
     salter: Salter | None = None
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "root", root(self.pool, self.adapter))
 
     def open_to(self, names: tuple[str, ...]) -> bool:
         """Whether who may use these models, () for all, may use this one.

@@ -21,7 +21,7 @@ BYTES_PER_TOKEN, MEDIA_BYTES_PER_TOKEN = 4, 16
 """Of text, about; and a body that has more for each token of its prompt is no text."""
 TOKENS_GUESS = 262_144
 """Tokens in the cache of an endpoint that does not tell."""
-MEMORY: dict[str | Recipe, float] = {"default": 4, "smg-cache-aware": 14}
+MEMORY: dict[str | Recipe, float] = {"default": 2, "smg-cache-aware": 14}
 MEMORY_ELSE = 1.5
 """So many times its cache is kept in mind of an endpoint at most, and half of that at least, by the policy.
 

@@ -146,7 +146,7 @@ def _known_by(
         salt = route.salter.salt(identity.tenant, salt)
     if not route.keyed:
         return salt, NO_KEYS
-    root = keys.root(route.pool, route.adapter, salt)
+    root = keys.root(route.pool, route.adapter, salt) if salt else route.root
     return salt, keys.byte_keys(root, asked.rendered(), body_bytes, marked=api.anthropic)
 
 

@@ -1,7 +1,7 @@
 """Heads that come again: on a kept connection nearly every message differs from the last in its body only.
 
-Bytes that were once parsed to a head are not parsed again. What is compared is every byte but the digits of
-the length, so nothing is let in that the parser had not let in before.
+Bytes that were once parsed to a head are not parsed again. What is compared is every byte, with the length
+that the body has, so nothing is let in that the parser had not let in before.
 """
 
 from __future__ import annotations
@@ -20,34 +20,40 @@ _length = re.compile(rb"\r\ncontent-length: ([0-9]{1,8})\r\n", re.IGNORECASE).se
 
 
 class Repeats(Generic[Head]):
-    """The last `head` of one side of a connection, cut where the digits of its length stand."""
+    """The last `head` of one side of a connection, as a form to put another length into.
 
-    __slots__ = ("_after", "_before", "_unlike", "head")
+    `_size` bytes it has with as many digits as the last length had, `_bare` without any.
+    """
+
+    __slots__ = ("_bare", "_form", "_size", "_unlike", "head")
 
     def __init__(self) -> None:
-        self._before = self._after = b""
+        self._form = b""
+        self._size = self._bare = 0
         self._unlike = 0
         self.head: Head | None = None
 
     def body(self, data: bytes) -> bytes | None:
         """The body, if this is exactly one message whose head is the last one but for the length."""
-        before, after = self._before, self._after
-        if not before or not data.startswith(before):
+        if not self._size:
             return None
-        start = len(before)
-        end = data.find(b"\r", start, start + 9)
-        digits, body_at = data[start:end], end + len(after)
-        if not digits.isdigit() or not data.startswith(after, end) or len(data) - body_at != int(digits):
+        head = self._form % (len(data) - self._size)
+        if len(head) != self._size:  # its length has more digits than the last one, or fewer
+            self._size = self._bare + _digits(len(data) - self._bare)
+            head = self._form % (len(data) - self._size)
+            if len(head) != self._size:
+                return None
+        if not data.startswith(head):
             return None
         self._unlike = 0
-        return data[body_at:]
+        return data[self._size :]
 
     def learn(self, data: bytes, head: Head, length: int | None) -> None:
         """Remember a head that the parser found in `data`, if that was all of one message of this length.
 
         None: it is not one that may come again.
         """
-        self._before = self._after = b""
+        self._size = 0
         self.head = None
         if self._unlike >= NEVER_AGAIN or not length:
             return
@@ -57,5 +63,12 @@ class Repeats(Generic[Head]):
         # Where the parser saw the head end elsewhere, the rest is not the body that it saw.
         if cut is None or len(data) - size != length:
             return
-        self._before, self._after = data[: cut.start(1)], data[cut.end(1) : size]
+        start, end = cut.span(1)
+        self._form = b"%d".join([part.replace(b"%", b"%%") for part in (data[:start], data[end:size])])
+        self._size, self._bare = size, size - (end - start)
         self.head = head
+
+
+def _digits(size: int) -> int:
+    """How many digits the length of a body has that is so large together with them."""
+    return len(str(size - len(str(size))))

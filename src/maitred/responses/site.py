@@ -49,8 +49,8 @@ ROOT = "/v1/"
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time.
 
-    `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the ids
-    of responses that are being made here and that the store knows of.
+    `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the
+    responses that are being made here and that the store knows of, each with what stops it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Site:
     ) -> None:
         self.service = service
         self.wall = wall
-        self.running: set[str] = set()
+        self.running: dict[str, Callable[[], object]] = {}
         self._memory = memory
         self.apply(config)
 
@@ -109,7 +109,8 @@ class Site:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
-            asked = Asked(self, exchange, request_id, service, identity, await self._memory(), ids)
+            store = await self._memory()
+            asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)
         except (Refusal, StateConflict, StoreError) as wrong:
             refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
@@ -131,8 +132,28 @@ class Site:
             identity = on_behalf(exchange.head.fields, identity, service.tenants)
         return identity
 
+    # -- what runs --------------------------------------------------------------------------------
+
     def stop(self, response_id: str) -> None:
-        """A response is not wanted any more: end it, if it runs here."""
+        """A response is not to be made any more: end it, if it is made here."""
+        if (stop := self.running.pop(response_id, None)) is not None:
+            stop()
+
+    async def keep_leases(self) -> None:
+        """Say again and again what is being made here, and hear what is not wanted any more."""
+        while True:
+            await asyncio.sleep(self.settings.lease_s / 3)
+            if not self.running:
+                continue
+            asked = list(self.running)
+            try:
+                store = await self._memory()
+                wanted = await store.renew(asked, self.now_ms() + self.lease_ms)
+            except StoreError:
+                continue  # the next time may be early enough
+            for response_id in asked:
+                if response_id not in wanted:
+                    self.stop(response_id)
 
 
 def _route(path: str) -> tuple[Mapping[str, Handler], list[str]] | None:

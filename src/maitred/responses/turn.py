@@ -70,8 +70,8 @@ async def turn(asked: Asked, create: Create) -> Outcome:
     except Repeated as before:
         return await repeat(asked, create, before.row)
     except (Refusal, StateConflict, StoreError) as wrong:
-        await this.forget()
         if not this.telling.said:
+            await this.forget()
             raise
         refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
         this.telling.end(this.events.error(refusal.outcome.code, refusal.message) + DONE)
@@ -104,27 +104,37 @@ class Turn:
     def leave(self) -> None:
         """The client has left."""
         self._left = True
-        if self.unwanted and self._call is not None:
+        if self.unwanted:
+            self.stop()
+
+    def stop(self) -> None:
+        """Have the engine stop, if it is at work."""
+        if self._call is not None:
             self._call.leave()
 
     # -- remember ---------------------------------------------------------------------------------
 
     async def remember(self) -> None:
         """Learn what was said before; where turns exclude each other, be the one that runs."""
-        create, store, tenant = self.create, self.asked.store, self.asked.tenant
-        self.inputs = await settled(self.asked, create.input)
-        conversation, previous = create.conversation_id, create.said.previous_response_id
+        self.inputs = await settled(self.asked, self.create.input)
+        try:
+            await self._recall(self.create.said.previous_response_id, self.create.conversation_id)
+        except Repeated:
+            raise
+        except StateConflict as wrong:
+            named = "conversation" if self.create.conversation_id is not None else PREVIOUS
+            raise refusal_of(wrong, named) from None
+
+    async def _recall(self, previous: str | None, conversation: str | None) -> None:
+        store, tenant, stored = self.asked.store, self.asked.tenant, self.create.stored
         if previous is not None:
-            try:
-                self.history = await store.history(tenant, previous, self._bounds())
-            except StateConflict as wrong:
-                raise refusal_of(wrong, PREVIOUS) from None
-        if create.stored and (conversation is not None or self.asked.idempotency_key):
+            self.history = await store.history(tenant, previous, self._bounds())
+        if stored and (conversation is not None or self.asked.idempotency_key):
             begun = await self._begin()
             self.history = begun if conversation is not None else self.history
         elif conversation is not None:
             self.history = await store.conversation_history(tenant, conversation, self._bounds())
-        elif create.stored and previous is None:
+        elif stored and previous is None:
             await store.check()  # else only the end of the turn would show that it cannot be kept
 
     def _bounds(self) -> Bounds:
@@ -142,10 +152,10 @@ class Turn:
 
     def _has_begun(self, begun: asyncio.Future[History]) -> None:
         if not begun.cancelled() and begun.exception() is None:
-            self.asked.site.running.add(self.response.id)
+            self.asked.site.running[self.response.id] = self.stop
             self.telling.open()
-        elif self._call is not None:
-            self._call.leave()  # what cannot be kept is not worth the engine's time
+        else:
+            self.stop()  # what cannot be kept is not worth the engine's time
 
     def _new(self, now_ms: int) -> NewResponse:
         create, asked = self.create, self.asked
@@ -180,6 +190,7 @@ class Turn:
             self.telling.open()
         asked.called = True
         await journey(asked.service_in(band), call, asked.request_id)
+        asked.service.journeys.add(asked.task)  # which left it with the journey
         self._call = self.telling.source = None
         if self.begun is not None:
             await self.begun
@@ -255,7 +266,7 @@ class Turn:
         if self.begun is None:
             await self.asked.store.keep(self._new(self.asked.site.now_ms()), finish)
         else:
-            self.asked.site.running.discard(self.response.id)
+            self.asked.site.running.pop(self.response.id, None)
             await self.asked.store.finish(finish)
 
     async def give_up(self, answer: Answer) -> Outcome:
@@ -275,7 +286,7 @@ class Turn:
             return
         with suppress(StateConflict, StoreError):
             await begun
-            self.asked.site.running.discard(self.response.id)
+            self.asked.site.running.pop(self.response.id, None)
             await self.asked.store.delete_response(self.asked.tenant, self.response.id)
 
     # -- say --------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ NOT_ALLOWED = (
 )
 
 NOTHING = Raw(b"null")
+UNSAID = Raw()
+"""Of what is rendered as it stands: where it is not there, as nothing."""
 Never = Annotated[int, Meta(gt=0, lt=0)]
 """The type of a member that must not be there: no value is of it, and none is kept to find that out."""
 
@@ -85,7 +87,7 @@ class Message(_Counted, gc=False):
 
     content: Raw = NOTHING
     role: Raw = NOTHING
-    tool_calls: Raw = NOTHING
+    tool_calls: Raw = UNSAID
 
 
 class _Part(_Counted, gc=False):

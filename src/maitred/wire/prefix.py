@@ -35,7 +35,7 @@ Tokens: TypeAlias = "bytes | memoryview | array[int]"
 """Little-endian u32, or an array of type I."""
 
 
-_PIECES = tuple(pairwise((0, *BYTE_ENDS)))
+_PIECES = tuple(slice(start, end) for start, end in pairwise((0, *BYTE_ENDS)))
 _LIMIT = BYTE_ENDS[-1]
 # Anthropic's clients move this mark on from turn to turn, and no template renders it. No text can hold it:
 # its quotes would have backslashes before them.
@@ -64,8 +64,8 @@ def byte_keys(
     view = memoryview(text)
     key = root
     keys = []
-    for start, end in _PIECES[: bisect_right(BYTE_ENDS, len(text))]:
-        key = xxh3_64_intdigest(view[start:end], key)
+    for piece in _PIECES[: bisect_right(BYTE_ENDS, len(text))]:
+        key = xxh3_64_intdigest(view[piece], key)
         keys.append(key)
     return tuple(keys)
 

@@ -18,7 +18,7 @@ from maitred.config.tree import STEERING_FIELDS
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.wire import media
-from maitred.wire.media import NOTHING, Look, Message, Never
+from maitred.wire.media import NOTHING, UNSAID, Look, Message, Never
 from maitred.wire.members import TOO_DEEP
 
 OUTPUT_KEYS = ("max_completion_tokens", "max_tokens")
@@ -85,9 +85,10 @@ class Body(Struct, frozen=True):
     @property
     def cache_salt(self) -> str:
         """What the client would keep its cache apart by, where it may say so. Raises Refusal."""
-        if self.said is None or self.said.cache_salt is NOTHING:
+        salt = self.said.cache_salt if self.said is not None else None
+        if salt is None or salt is NOTHING:  # None where nobody may say it
             return ""
-        raw = bytes(self.said.cache_salt or b"")  # which is None where nobody may say it
+        raw = bytes(salt)
         return _read(_TEXT, raw) if raw.startswith(b'"') else ""
 
     @property
@@ -125,21 +126,18 @@ class _Said(Struct):
     def body(self, tokens: int, media_bytes: int) -> Body:
         return Body(self.model, prompt_tokens=tokens, media_bytes=media_bytes, said=self)
 
-    def before(self) -> tuple[Raw, ...]:
+    def before(self) -> list[Rendered]:
         """What templates put before the messages."""
-        return ()
+        return []
 
     def rendered(self, *, has_media: bool) -> list[Rendered]:
-        parts: list[Rendered] = [value for value in self.before() if value is not NOTHING]
+        parts = self.before()
         for message in self.messages or ():
             content = message.content
-            parts.append(message.role)
             if has_media and content >= _MORE_THAN_TEXT:
-                parts += media.rendered(content)
+                parts += (message.role, *media.rendered(content), message.tool_calls)
             else:
-                parts.append(content)
-            if message.tool_calls is not NOTHING:
-                parts.append(message.tool_calls)
+                parts += (message.role, content, message.tool_calls)
         return parts
 
 
@@ -180,13 +178,13 @@ class _Generating(_Said):
 
 class _Chat(_Generating):
     max_completion_tokens: _Tokens | None = None
-    tools: Raw = NOTHING
-    functions: Raw = NOTHING
-    documents: Raw = NOTHING
-    reasoning_effort: Raw = NOTHING
+    tools: Raw = UNSAID
+    functions: Raw = UNSAID
+    documents: Raw = UNSAID
+    reasoning_effort: Raw = UNSAID
 
-    def before(self) -> tuple[Raw, ...]:
-        return self.tools, self.functions, self.documents, self.reasoning_effort
+    def before(self) -> list[Rendered]:
+        return [self.tools, self.functions, self.documents, self.reasoning_effort]
 
     def output(self) -> int:
         tokens = self.max_completion_tokens
@@ -208,16 +206,16 @@ class _Completions(_Generating):
 
 class _CountTokens(_Said):
     contents = ("system",)
-    system: Raw = NOTHING
+    system: Raw = UNSAID
 
 
 class _Messages(_CountTokens):
     stream: bool | None = None
     max_tokens: _Tokens | None = None
-    tools: Raw = NOTHING
+    tools: Raw = UNSAID
 
-    def before(self) -> tuple[Raw, ...]:
-        return self.tools, self.system
+    def before(self) -> list[Rendered]:
+        return [self.tools, self.system]
 
     def body(self, tokens: int, media_bytes: int) -> Body:
         output = self.max_tokens or 0  # and these streams always tell their usage
