@@ -121,7 +121,7 @@ async def remembering(*plans: Plan, **sections: Any) -> AsyncIterator[Rememberin
     with TemporaryDirectory() as folder:
         file = Path(folder) / "maitred.db"
         store = Store(url=f"sqlite:///{file}")
-        async with serving(*plans, network=MemoryNetwork(), **{"store": store, **sections}) as place:
+        async with serving(*plans, **{"network": MemoryNetwork(), "store": store, **sections}) as place:
             yield Remembering(place, file)
 
 

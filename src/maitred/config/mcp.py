@@ -134,7 +134,8 @@ class Mcp(Struct, frozen=True):
             "hosts",
             Listed(HOST),
             "Hosts, each with all names below it, of servers that clients may bring themselves "
-            "(`server_url`, with their own `authorization` and `headers`); by https, at public addresses only.",
+            "(`server_url`, with their own `authorization` and `headers`); by https, at public addresses "
+            "only.",
         ),
     ] = ()
     rounds_max: Annotated[

@@ -20,6 +20,7 @@ from maitred.responses import back, conversations
 from maitred.responses.asked import Asked
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
+from maitred.responses.mcp.servers import Servers
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import StateConflict
 
@@ -47,7 +48,7 @@ ROOT = "/v1/"
 
 
 class Site:
-    """Front's `Stateful`. `service` and `config` may be replaced at any time.
+    """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
     `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the
     responses that are being made here and that the store knows of, each with what stops it.
@@ -58,9 +59,11 @@ class Site:
         service: Service,
         config: Config,
         memory: Callable[[], Awaitable[StateStore]],
+        servers: Servers,
         wall: Callable[[], float],
     ) -> None:
         self.service = service
+        self.servers = servers
         self.wall = wall
         self.running: dict[str, Callable[[], object]] = {}
         self._memory = memory

@@ -14,12 +14,15 @@ from itertools import chain
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net.exchange import Flow
+from maitred.proxy.answer import STREAM_LINES
 from maitred.proxy.journey import journey
 from maitred.responses.asked import Asked
 from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.errors import PREVIOUS, refusal_of
 from maitred.responses.ids import RESPONSE, mint
+from maitred.responses.refused import EngineRefused
 from maitred.responses.repeat import repeat
+from maitred.responses.rounds import Work, rounds
 from maitred.responses.settled import settled
 from maitred.responses.telling import Telling
 from maitred.store.rows import StoreError
@@ -33,23 +36,18 @@ from maitred.store.state_rows import (
     Repeated,
     StateConflict,
 )
+from maitred.wire.errors import id_lines
 from maitred.wire.responses import answer as answers
 from maitred.wire.responses import chat, response
-from maitred.wire.responses.answer import Answer
+from maitred.wire.responses.answer import Answer, nobodys
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import DONE, Events
 from maitred.wire.responses.items import Item
 from maitred.wire.responses.stream import ChatStream
 
 NO_HISTORY = History("")
-
-
-class EngineRefused(Exception):  # noqa: N818 - names what happened
-    """The engine would not take the request; `call` has what it said, in the client's shape."""
-
-    def __init__(self, call: ModelCall) -> None:
-        super().__init__()
-        self.call = call
+SSE_LINES = b"content-type: text/event-stream; charset=utf-8\r\n" + STREAM_LINES
+"""The head of a stream that begins before any engine was asked."""
 
 
 async def turn(asked: Asked, create: Create) -> Outcome:
@@ -79,7 +77,10 @@ async def turn(asked: Asked, create: Create) -> Outcome:
 
 
 class Turn:
-    """What one turn has in hand. `begun` is the writing of its row, where that comes before its end."""
+    """What one turn has in hand. `begun` is the writing of its row, where that comes before its end.
+
+    `tools` are those that the gateway runs, None where it wants none; `made` is what came of earlier rounds.
+    """
 
     def __init__(self, asked: Asked, create: Create) -> None:
         self.asked = asked
@@ -90,9 +91,13 @@ class Turn:
         self.inputs: list[Item] = []
         self.history = NO_HISTORY
         self.begun: asyncio.Future[History] | None = None
+        self.work = Work()
+        self.made: list[Item] = []
+        self.tools = asked.site.servers.tools(create, asked.tenant, mint)
         self._finishes = asked.site.kept(asked.tenant).on_leave == "finish"
         self._left = False
         self._headers = b""
+        self._rounds = 0
         self._call: ModelCall | None = None
         self._stream: ChatStream | None = None
 
@@ -109,6 +114,7 @@ class Turn:
 
     def stop(self) -> None:
         """Have the engine stop, if it is at work."""
+        self.work.stop()
         if self._call is not None:
             self._call.leave()
 
@@ -176,20 +182,34 @@ class Turn:
     # -- ask the model ----------------------------------------------------------------------------
 
     async def ask(self) -> Answer:
-        """Call the model with all that was said so far. Raises Refusal, EngineRefused."""
-        asked, create = self.asked, self.create
+        """Have the model say what it has to say. Raises Refusal, EngineRefused."""
         if self.unwanted:
             return Answer([])
+        if self.tools is None:
+            return await self.ask_once()
+        if self.create.stored and self.begun is None:
+            await self._begin()  # tools may do something before the model is asked
+        if self.create.said.stream:
+            self._announce(SSE_LINES + id_lines(None, self.asked.request_id))
+        return await rounds(self, self.tools)
+
+    async def ask_once(self) -> Answer:
+        """Call the model with all that was said so far. Raises Refusal, EngineRefused."""
+        asked, create, tools = self.asked, self.create, self.tools
         streamed = bool(create.said.stream)
-        body = chat.request(create, self._said(), stream=streamed)
+        functions = tools.functions if tools is not None else ()
+        mine = tools.mine if tools is not None else nobodys
+        body = chat.request(create, self.said(), stream=streamed, tools=functions)
         band = asked.site.bands.get(create.said.service_tier or "", "")
         head = inner_head(asked.exchange.head, self._session(), band)
         call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
-        self._stream = ChatStream(self.events, create, mint) if streamed else None
+        self._stream = ChatStream(self.events, create, mint, mine) if streamed else None
         if not create.stored:
             self.telling.open()
         asked.called = True
-        await journey(asked.service_in(band), call, asked.request_id)
+        self._rounds += 1
+        later = f"-{self._rounds}" if self._rounds > 1 else ""  # each is a request of its own
+        await journey(asked.service_in(band), call, asked.request_id + later)
         asked.service.journeys.add(asked.task)  # which left it with the journey
         self._call = self.telling.source = None
         if self.begun is not None:
@@ -202,8 +222,15 @@ class Turn:
             return ""
         return self.create.conversation_id or self.history.root_id or self.response.id
 
-    def _said(self) -> Iterator[bytes]:
-        return chain((row.data for row in self.history.items), (item.data for item in self.inputs))
+    def said(self) -> Iterator[bytes]:
+        """All items so far, oldest first."""
+        history = (row.data for row in self.history.items)
+        return chain(history, (item.data for item in chain(self.inputs, self.made)))
+
+    @property
+    def told_events(self) -> Events | None:
+        """Where events are written, None where nobody streams."""
+        return self.events if self.create.said.stream else None
 
     def _fed(self, flow: Flow) -> None:
         """The request leaves for an engine. Who was refused before has left no trace in the store."""
@@ -215,13 +242,13 @@ class Turn:
         """The next bytes of the engine's stream."""
         assert self._stream is not None  # noqa: S101 - only what is a stream is heard
         if not self.events.sequence:
-            self._announce()
+            assert self._call is not None  # noqa: S101 - somebody answers
+            self._announce(self._call.headers)
         if events := self._stream.feed(data):
             self.telling.say(events)
 
-    def _announce(self) -> None:
-        assert self._call is not None  # noqa: S101 - somebody answers
-        self.telling.begin(self._call.headers)
+    def _announce(self, headers: bytes) -> None:
+        self.telling.begin(headers)
         began = [self.events.response(kind, self.response) for kind in ("created", "in_progress")]
         self.telling.say(b"".join(began))
 
@@ -241,7 +268,7 @@ class Turn:
             if self._left:
                 return Answer([])
             raise Refusal(Outcome.FAILED_TRUNCATED, "the engine's answer broke off")
-        answer = answers.read(call.answer, self.create, mint)
+        answer = answers.read(call.answer, self.create, mint, self.tools.mine if self.tools else nobodys)
         if answer.error:
             raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
         return answer
