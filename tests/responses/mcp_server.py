@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
 from maitred.config.mcp import McpServer
+from maitred.net.seams import Listener, Network
 from tests.proxy.upstream import DONE, FINISH, MODEL, ROLE, Plan, event, stream, whole
 
 CANARY = "canary-0123456789abcdef"
@@ -82,34 +83,64 @@ def real(name: str = "real", **how: Any) -> Iterator[Real]:
         thread.join()
 
 
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Told = Callable[[str, dict[str, Any]], bytes | None]
 
 
-@asynccontextmanager
-async def odd(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[str]:
-    """A server that answers bodies with these bytes, None for never, and then closes; its URL."""
+class Odd(asyncio.Protocol):
+    """One connection of a server that answers by script."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        told = answer(await reader.readexactly(length))
-        if told is None:
-            await reader.read()
-        else:
-            writer.write(told)
-        writer.close()
+    def __init__(self, answer: Told) -> None:
+        self._answer = answer
+        self._got = b""
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-    finally:
-        server.close()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        head, over, rest = self._got.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+        if not over or len(rest) < length:
+            return
+        self._got = rest[length:]
+        said = self._answer(head.decode(), json.loads(rest[:length] or b"{}"))
+        if said is not None:
+            self._transport.write(said)
 
 
-def rpc(result: Any, body: bytes) -> bytes:
+async def odd(network: Network, answer: Told, host: str = "127.0.0.1", port: int = 0) -> tuple[str, Listener]:
+    """A server that answers heads and bodies with these bytes, None for never; its URL, and what to close."""
+    listener = await network.listen(lambda: Odd(answer), host, port)
+    return f"http://{host}:{listener.address[1]}/mcp", listener
+
+
+def behaves(calls: Told, tools: Sequence[str] = ("t",), era: str = "2025-06-18") -> Told:
+    """A server that does all well but for calls."""
+
+    def answer(head: str, body: dict[str, Any]) -> bytes | None:
+        match body.get("method"):
+            case "initialize":
+                return rpc({"protocolVersion": era, "capabilities": {}, "serverInfo": {}}, body)
+            case "tools/list":
+                return rpc(
+                    {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools]}, body
+                )
+            case "tools/call":
+                return calls(head, body)
+        return whole(b"", status=202)
+
+    return answer
+
+
+def rpc(result: Any, body: dict[str, Any]) -> bytes:
     """A whole answer to this request."""
-    said = json.loads(body)
-    return whole(json.dumps({"jsonrpc": "2.0", "id": said.get("id"), "result": result}).encode())
+    return whole(json.dumps({"jsonrpc": "2.0", "id": body.get("id"), "result": result}).encode())
+
+
+def rpc_error(code: int, message: str, status: int = 200) -> bytes:
+    """A whole answer that refuses whatever was asked."""
+    error = {"code": code, "message": message}
+    return whole(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode(), status=status)
 
 
 # -- models that call ---------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, TypeAlias
-from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
-from maitred.config.kinds import HOST, NUMBER, PORTS, SIZE, TEXT, TIMEOUT, Kind, choice
+from maitred.config.kinds import HOST, NUMBER, SIZE, TEXT, TIMEOUT, Kind, choice, parse_endpoint
 from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Forms, Listed, Mapped, Setting
 from maitred.config.units import quote
@@ -25,22 +24,19 @@ OURS = frozenset(
 
 _HEADER = "[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}"
 _header = re.compile(_HEADER).fullmatch
+_target = re.compile(r"[!$%&'()*+,./:;=?@\w~-]*", re.ASCII).fullmatch
 
 
 def parse_server(text: str) -> str:
     """The URL of an MCP server: scheme, host, path; what is secret belongs into headers."""
-    shown = quote(text.partition("?")[0]) if "@" not in text else "what is written"
-    try:
-        url = urlsplit(text)
-        host, port = url.hostname, url.port
-    except ValueError:
-        host, port = None, None
-    if not host or port == 0 or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError(f"{shown} is no URL; write such as {SERVER}")
-    if url.scheme not in PORTS:
-        raise ValueError(f"{shown}: scheme must be http or https")
-    if "@" in url.netloc or url.fragment:
-        raise ValueError(f"{shown}: must be without user and fragment; write such as {SERVER}")
+    place, _, query = text.partition("?")
+    scheme, separator, rest = place.partition("://")
+    origin, slash, path = rest.partition("/")
+    parse_endpoint(f"{scheme}{separator}{origin}", SERVER)
+    if not _target(f"{slash}{path}{query}"):
+        raise ValueError(
+            f"{quote(f'{scheme}://{origin}')}: its path is none of a URL; write such as {SERVER}"
+        )
     return text
 
 

@@ -45,7 +45,7 @@ class Work:
 
 
 async def rounds(turn: Turn, tools: Tools) -> Answer:
-    """Ask until the model has said all it has to say. Raises Refusal, EngineRefused before anything was done."""
+    """Ask until the model has said all it has to. Raises Refusal, EngineRefused before anything was done."""
     made = turn.made
     try:
         made += await turn.work.of(tools.begin(turn.said(), turn.told_events, turn.telling.say)) or ()
