@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +19,15 @@ ADD = ("s__add", {"a": 1, "b": 2})
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Real]:
-    with real() as there:
-        yield there
+def there() -> Iterator[Real]:
+    with real() as running:
+        yield running
+
+
+@pytest.fixture
+def file(empty_file: Path, tmp_path: Path) -> str:
+    """An empty database."""
+    return f"sqlite:///{shutil.copy(empty_file, tmp_path / 'maitred.db')}"
 
 
 def mcp(**servers: McpServer) -> dict[str, Any]:
@@ -38,8 +46,8 @@ def of_type(response: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 @in_real_time
-async def test_the_model_calls_a_tool_and_goes_on_with_what_came_of_it(server: Real) -> None:
-    async with remembering(asks_for(ADD), says("3!"), **mcp(s=server.said())) as it:
+async def test_the_model_calls_a_tool_and_goes_on_with_what_came_of_it(there: Real, file: str) -> None:
+    async with remembering(file, asks_for(ADD), says("3!"), **mcp(s=there.said())) as it:
         response = await it.turn("1+2?", tools=[tool()])
         kinds = [item["type"] for item in response["output"]]
         assert kinds == ["mcp_list_tools", "mcp_call", "message"]
@@ -58,8 +66,8 @@ async def test_the_model_calls_a_tool_and_goes_on_with_what_came_of_it(server: R
 
 
 @in_real_time
-async def test_the_next_turn_lists_nothing_again(server: Real) -> None:
-    async with remembering(asks_for(ADD), says("3!"), says("yes"), **mcp(s=server.said())) as it:
+async def test_the_next_turn_lists_nothing_again(there: Real, file: str) -> None:
+    async with remembering(file, asks_for(ADD), says("3!"), says("yes"), **mcp(s=there.said())) as it:
         first = await it.turn("1+2?", tools=[tool()])
         second = await it.turn("sure?", tools=[tool()], previous_response_id=first["id"])
         assert [item["type"] for item in second["output"]] == ["message"]
@@ -68,9 +76,9 @@ async def test_the_next_turn_lists_nothing_again(server: Real) -> None:
 
 
 @in_real_time
-async def test_a_stream_tells_all_of_it_in_order(server: Real) -> None:
+async def test_a_stream_tells_all_of_it_in_order(there: Real, file: str) -> None:
     plans = (streams_for(ADD), streams("3", "!"))
-    async with remembering(*plans, **mcp(s=server.said())) as it:
+    async with remembering(file, *plans, **mcp(s=there.said())) as it:
         events = events_of(await it.ask(turn("1+2?", stream=True, tools=[tool()])))
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         kinds = [event["type"].removeprefix("response.") for event in events]
@@ -90,18 +98,18 @@ async def test_a_stream_tells_all_of_it_in_order(server: Real) -> None:
 
 
 @in_real_time
-async def test_several_calls_run_at_once_and_their_items_are_in_order(server: Real) -> None:
+async def test_several_calls_run_at_once_and_their_items_are_in_order(there: Real, file: str) -> None:
     calls = [("s__add", {"a": at, "b": 0}) for at in range(4)]
-    async with remembering(asks_for(*calls), says("ok"), **mcp(s=server.said())) as it:
+    async with remembering(file, asks_for(*calls), says("ok"), **mcp(s=there.said())) as it:
         response = await it.turn(tools=[tool()])
         assert [item["output"] for item in of_type(response, "mcp_call")] == ["0", "1", "2", "3"]
 
 
 @in_real_time
-async def test_two_servers_may_have_tools_of_one_name(server: Real) -> None:
+async def test_two_servers_may_have_tools_of_one_name(there: Real, file: str) -> None:
     with real("other", json_response=True, stateless_http=True) as other:
         plans = (asks_for(("a__name_of", {}), ("b__name_of", {})), says("ok"))
-        async with remembering(*plans, **mcp(a=server.said(), b=other.said())) as it:
+        async with remembering(file, *plans, **mcp(a=there.said(), b=other.said())) as it:
             response = await it.turn(tools=[tool("a"), tool("b")])
             assert [item["output"] for item in of_type(response, "mcp_call")] == ["real", "other"]
 
@@ -124,10 +132,10 @@ async def test_two_servers_may_have_tools_of_one_name(server: Real) -> None:
 )
 @in_real_time
 async def test_a_tool_that_fails_is_an_item_that_the_model_reads(
-    server: Real, call: tuple[str, Any], error: Any
+    there: Real, file: str, call: tuple[str, Any], error: Any
 ) -> None:
-    said = server.said(answer_bytes_max=65536)
-    async with remembering(asks_for(call), says("oh"), **mcp(s=said)) as it:
+    said = there.said(answer_bytes_max=65536)
+    async with remembering(file, asks_for(call), says("oh"), **mcp(s=said)) as it:
         response = await it.turn(tools=[tool()])
         assert response["status"] == "completed"
         [called] = of_type(response, "mcp_call")
@@ -137,9 +145,9 @@ async def test_a_tool_that_fails_is_an_item_that_the_model_reads(
 
 
 @in_real_time
-async def test_a_call_waits_for_the_clients_word(server: Real) -> None:
+async def test_a_call_waits_for_the_clients_word(there: Real, file: str) -> None:
     plans = (asks_for(ADD), says("3!"))
-    async with remembering(*plans, **mcp(s=server.said(approval=None))) as it:
+    async with remembering(file, *plans, **mcp(s=there.said(approval=None))) as it:
         first = await it.turn("1+2?", tools=[tool()])
         assert [item["type"] for item in first["output"]] == ["mcp_list_tools", "mcp_approval_request"]
         request = first["output"][1]
@@ -153,10 +161,10 @@ async def test_a_call_waits_for_the_clients_word(server: Real) -> None:
 
 
 @in_real_time
-async def test_a_call_that_the_client_declines_is_not_made(server: Real) -> None:
+async def test_a_call_that_the_client_declines_is_not_made(there: Real, file: str) -> None:
     plans = (asks_for(("s__whoami", {})), says("then not"))
-    async with remembering(*plans, **mcp(s=server.said(approval="always"))) as it:
-        before = len(server.seen)
+    async with remembering(file, *plans, **mcp(s=there.said(approval="always"))) as it:
+        before = len(there.seen)
         first = await it.turn(tools=[tool(require_approval="never")])
         request = first["output"][-1]
         word = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": False}
@@ -165,13 +173,13 @@ async def test_a_call_that_the_client_declines_is_not_made(server: Real) -> None
         called, _ = second["output"]
         assert called["status"] == "failed"
         assert "too risky" in it.told.bodies[1]["messages"][-1]["content"]
-        assert len(server.seen) == before
+        assert len(there.seen) == before
 
 
 @in_real_time
-async def test_what_is_approved_is_done_once(server: Real) -> None:
+async def test_what_is_approved_is_done_once(there: Real, file: str) -> None:
     plans = (asks_for(ADD), says("3!"), says("again"))
-    async with remembering(*plans, **mcp(s=server.said(approval=None))) as it:
+    async with remembering(file, *plans, **mcp(s=there.said(approval=None))) as it:
         first = await it.turn(tools=[tool()])
         word = {"type": "mcp_approval_response", "approve": True}
         word["approval_request_id"] = first["output"][1]["id"]
@@ -181,9 +189,9 @@ async def test_what_is_approved_is_done_once(server: Real) -> None:
 
 
 @in_real_time
-async def test_a_client_that_keeps_the_conversation_itself_can_approve(server: Real) -> None:
+async def test_a_client_that_keeps_the_conversation_itself_can_approve(there: Real, file: str) -> None:
     plans = (asks_for(ADD), says("3!"))
-    async with remembering(*plans, **mcp(s=server.said(approval=None))) as it:
+    async with remembering(file, *plans, **mcp(s=there.said(approval=None))) as it:
         first = await it.turn("1+2?", tools=[tool()], store=False)
         request = first["output"][1]
         word = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
@@ -210,10 +218,10 @@ async def test_a_client_that_keeps_the_conversation_itself_can_approve(server: R
 )
 @in_real_time
 async def test_who_says_what_needs_the_clients_word(
-    server: Real, operator: Any, said: Any, asked: list[bool]
+    there: Real, file: str, operator: Any, said: Any, asked: list[bool]
 ) -> None:
     plans = (asks_for(ADD, ("s__name_of", {})), says("done"))
-    async with remembering(*plans, **mcp(s=server.said(approval=operator))) as it:
+    async with remembering(file, *plans, **mcp(s=there.said(approval=operator))) as it:
         more = {} if said is None else {"require_approval": said}
         response = await it.turn(tools=[tool(**more)])
         items = [item for item in response["output"] if item["type"] in ("mcp_call", "mcp_approval_request")]
@@ -222,9 +230,9 @@ async def test_who_says_what_needs_the_clients_word(
 
 
 @in_real_time
-async def test_only_what_both_allow_is_offered(server: Real) -> None:
-    said = server.said(tools=("add", "name_of"))
-    async with remembering(says("hm"), **mcp(s=said)) as it:
+async def test_only_what_both_allow_is_offered(there: Real, file: str) -> None:
+    said = there.said(tools=("add", "name_of"))
+    async with remembering(file, says("hm"), **mcp(s=said)) as it:
         for allowed in (["add", "boom"], {"tool_names": ["add", "boom"]}, {"read_only": True}):
             response = await it.turn(tools=[tool(allowed_tools=allowed)])
             assert [one["name"] for one in response["output"][0]["tools"]] == ["add"]
@@ -232,19 +240,19 @@ async def test_only_what_both_allow_is_offered(server: Real) -> None:
 
 
 @in_real_time
-async def test_a_client_cannot_list_what_the_operator_does_not_allow(server: Real) -> None:
+async def test_a_client_cannot_list_what_the_operator_does_not_allow(there: Real, file: str) -> None:
     forged = {"name": "boom", "input_schema": {}}
     listed = {"type": "mcp_list_tools", "server_label": "s", "tools": [forged]}
     said = [listed, {"role": "user", "content": "hi"}]
-    async with remembering(says("hm"), **mcp(s=server.said(tools=("add",)))) as it:
+    async with remembering(file, says("hm"), **mcp(s=there.said(tools=("add",)))) as it:
         await it.turn(said, tools=[tool()])
         assert "tools" not in it.told.bodies[0]
 
 
 @in_real_time
-async def test_when_calls_are_used_up_the_model_must_answer(server: Real) -> None:
+async def test_when_calls_are_used_up_the_model_must_answer(there: Real, file: str) -> None:
     plans = (asks_for(ADD, ADD, ADD), says("enough"))
-    async with remembering(*plans, **mcp(s=server.said())) as it:
+    async with remembering(file, *plans, **mcp(s=there.said())) as it:
         response = await it.turn(tools=[tool()], max_tool_calls=2)
         assert len(of_type(response, "mcp_call")) == 2
         assert "tools" not in it.told.bodies[1]
@@ -252,11 +260,11 @@ async def test_when_calls_are_used_up_the_model_must_answer(server: Real) -> Non
 
 
 @in_real_time
-async def test_when_rounds_are_used_up_the_model_must_answer(server: Real) -> None:
+async def test_when_rounds_are_used_up_the_model_must_answer(there: Real, file: str) -> None:
     plans = (*(asks_for(ADD),) * 3, says("enough"))
-    sections = mcp(s=server.said())
+    sections = mcp(s=there.said())
     sections["mcp"] = Mcp(servers=sections["mcp"].servers, rounds_max=3)
-    async with remembering(*plans, **sections) as it:
+    async with remembering(file, *plans, **sections) as it:
         response = await it.turn(tools=[tool()], tool_choice="required")
         assert len(of_type(response, "mcp_call")) == 3
         assert ["tools" in body for body in it.told.bodies] == [True, True, True, False]
@@ -264,10 +272,10 @@ async def test_when_rounds_are_used_up_the_model_must_answer(server: Real) -> No
 
 
 @in_real_time
-async def test_calls_of_the_clients_own_functions_end_the_response(server: Real) -> None:
+async def test_calls_of_the_clients_own_functions_end_the_response(there: Real, file: str) -> None:
     own = {"type": "function", "name": "look", "parameters": {}}
     plans = (asks_for(("look", {}), ADD), says("seen"))
-    async with remembering(*plans, **mcp(s=server.said())) as it:
+    async with remembering(file, *plans, **mcp(s=there.said())) as it:
         first = await it.turn(tools=[tool(), own])
         kinds = [item["type"] for item in first["output"]]
         assert kinds == ["mcp_list_tools", "function_call", "mcp_call"]
@@ -278,16 +286,18 @@ async def test_calls_of_the_clients_own_functions_end_the_response(server: Real)
 
 
 @in_real_time
-async def test_tokens_are_nowhere_but_at_their_server(server: Real, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tokens_are_nowhere_but_at_their_server(
+    there: Real, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from maitred.config.secret import EnvSecret
 
     monkeypatch.setenv("MCP_TOKEN", CANARY)
     monkeypatch.setenv("MCP_TEAM", f"team-{CANARY}")
-    said = server.said(authorization=EnvSecret("MCP_TOKEN"), headers={"x-team": EnvSecret("MCP_TEAM")})
-    async with remembering(asks_for(("s__whoami", {})), says("ok"), **mcp(s=said)) as it:
+    said = there.said(authorization=EnvSecret("MCP_TOKEN"), headers={"x-team": EnvSecret("MCP_TEAM")})
+    async with remembering(file, asks_for(("s__whoami", {})), says("ok"), **mcp(s=said)) as it:
         response = await it.turn(tools=[tool()])
-        assert server.seen[-1]["authorization"] == f"Bearer {CANARY}"
-        assert server.seen[-1]["x-team"] == f"team-{CANARY}"
+        assert there.seen[-1]["authorization"] == f"Bearer {CANARY}"
+        assert there.seen[-1]["x-team"] == f"team-{CANARY}"
         [called] = of_type(response, "mcp_call")
         assert called["output"] == "you said Bearer [hidden] and [hidden]"
         assert CANARY not in str([it.rows(table) for table in ("responses", "items")])

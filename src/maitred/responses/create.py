@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from maitred.core.outcome import Outcome
 from maitred.responses.asked import Asked
+from maitred.responses.background import submit
 from maitred.responses.turn import turn
 from maitred.wire.responses.create import decode
 
@@ -11,4 +12,4 @@ from maitred.wire.responses.create import decode
 async def create(asked: Asked) -> Outcome:
     """Answer it."""
     said = decode(asked.exchange.body)
-    return await turn(asked, said)
+    return await (submit if said.said.background else turn)(asked, said)

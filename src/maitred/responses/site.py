@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from maitred.config.responses import Kept
 from maitred.config.tree import Config
@@ -16,11 +16,13 @@ from maitred.door.headers import on_behalf
 from maitred.door.inflate import packed
 from maitred.net.exchange import HttpExchange
 from maitred.proxy.journey import UNKNOWN, Service
-from maitred.responses import back, conversations
+from maitred.responses import conversations, stored
 from maitred.responses.asked import Asked
+from maitred.responses.background import Background
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
 from maitred.responses.mcp.servers import Servers
+from maitred.responses.news import News
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import StateConflict
 
@@ -32,8 +34,9 @@ log = logging.getLogger("maitred.responses")
 Handler = Callable[[Asked], Awaitable[Outcome]]
 ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
     ("responses",): {"POST": create},
-    ("responses", "*"): {"GET": back.retrieve, "DELETE": back.delete},
-    ("responses", "*", "input_items"): {"GET": back.input_items},
+    ("responses", "*"): {"GET": stored.retrieve, "DELETE": stored.delete},
+    ("responses", "*", "cancel"): {"POST": stored.cancel},
+    ("responses", "*", "input_items"): {"GET": stored.input_items},
     ("conversations",): {"POST": conversations.create},
     ("conversations", "*"): {
         "GET": conversations.retrieve,
@@ -47,10 +50,19 @@ ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
 ROOT = "/v1/"
 
 
+class Memory(Protocol):
+    """Gives the store. `opened` is None until somebody has asked for it."""
+
+    opened: StateStore | None
+
+    async def __call__(self) -> StateStore:
+        """The store. Raises StoreError."""
+
+
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
-    `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the
+    `wall` is UTC in seconds. `running` holds the
     responses that are being made here and that the store knows of, each with what stops it.
     """
 
@@ -58,7 +70,7 @@ class Site:
         self,
         service: Service,
         config: Config,
-        memory: Callable[[], Awaitable[StateStore]],
+        memory: Memory,
         servers: Servers,
         wall: Callable[[], float],
     ) -> None:
@@ -66,6 +78,8 @@ class Site:
         self.servers = servers
         self.wall = wall
         self.running: dict[str, Callable[[], object]] = {}
+        self.news = News()
+        self.background = Background(self)
         self._memory = memory
         self.apply(config)
 
@@ -79,6 +93,11 @@ class Site:
     def kept(self, tenant: str) -> Kept:
         """How this tenant's turns are kept."""
         return self.config.tenants.get(tenant, self.config.default_tenant).responses
+
+    @property
+    def opened(self) -> StateStore | None:
+        """The store, if anybody has asked for it yet."""
+        return self._memory.opened
 
     def now_ms(self) -> int:
         """The time, UTC, in ms since 1970."""
@@ -118,7 +137,7 @@ class Site:
         except (Refusal, StateConflict, StoreError) as wrong:
             refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
             outcome = refusal.outcome
-            exchange.refuse(refusal, request_id, Api.CHAT)
+            exchange.fail(refusal, request_id, Api.CHAT)
         except asyncio.CancelledError:
             outcome = Outcome.CLIENT_GONE
         except Exception:

@@ -1,7 +1,7 @@
 """One turn: what was said before, what is said now, what the model says to it. Read this first.
 
 Its stations are a screen: remember, ask the model, keep, say that it is complete. A call of the model is a
-journey like any other (`call.py`), run inside this turn's task; what a stream brings passes through in
+journey like any other (`model.py`), run inside this turn's task; what a stream brings passes through in
 callbacks (`telling.py`). Before the client hears the end, the store has all of the turn or nothing.
 """
 
@@ -13,18 +13,14 @@ from contextlib import suppress
 from itertools import chain
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.net.exchange import Flow
-from maitred.proxy.answer import STREAM_LINES
-from maitred.proxy.journey import journey
 from maitred.responses.asked import Asked
-from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.errors import PREVIOUS, refusal_of
 from maitred.responses.ids import RESPONSE, mint
-from maitred.responses.refused import EngineRefused
+from maitred.responses.model import EngineRefused, Model
 from maitred.responses.repeat import repeat
 from maitred.responses.rounds import Work, rounds
 from maitred.responses.settled import settled
-from maitred.responses.telling import Telling
+from maitred.responses.telling import Audience, Telling
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import (
     LEFT,
@@ -36,27 +32,25 @@ from maitred.store.state_rows import (
     Repeated,
     StateConflict,
 )
-from maitred.wire.errors import id_lines
-from maitred.wire.responses import answer as answers
-from maitred.wire.responses import chat, response
-from maitred.wire.responses.answer import Answer, nobodys
+from maitred.wire.responses import response
+from maitred.wire.responses.answer import Answer
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import DONE, Events
 from maitred.wire.responses.items import Item
-from maitred.wire.responses.stream import ChatStream
+from maitred.wire.responses.response import Response
 
 NO_HISTORY = History("")
-SSE_LINES = b"content-type: text/event-stream; charset=utf-8\r\n" + STREAM_LINES
-"""The head of a stream that begins before any engine was asked."""
+NO_ANSWER = Answer([])
 
 
 async def turn(asked: Asked, create: Create) -> Outcome:
     """Answer one turn. Raises Refusal, StateConflict or StoreError as long as nothing of it was said."""
-    this = Turn(asked, create)
+    audience, events = Telling(asked.exchange), Events()
+    this = Turn(asked, create, _begun(asked, create), events, audience)
     asked.exchange.watch(this.leave)
     try:
         await this.remember()
-        answer = await this.ask()
+        answer = await this.ask() if not this.unwanted else NO_ANSWER
         if this.unwanted:
             return await this.give_up(answer)
         await this.keep(answer)
@@ -68,12 +62,16 @@ async def turn(asked: Asked, create: Create) -> Outcome:
     except Repeated as before:
         return await repeat(asked, create, before.row)
     except (Refusal, StateConflict, StoreError) as wrong:
-        if not this.telling.said:
+        if not audience.said:
             await this.forget()
             raise
         refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
-        this.telling.end(this.events.error(refusal.outcome.code, refusal.message) + DONE)
+        audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
         return refusal.outcome
+
+
+def _begun(asked: Asked, create: Create) -> Response:
+    return response.begin(create, mint(RESPONSE), int(asked.site.wall()))
 
 
 class Turn:
@@ -82,24 +80,23 @@ class Turn:
     `tools` are those that the gateway runs, None where it wants none; `made` is what came of earlier rounds.
     """
 
-    def __init__(self, asked: Asked, create: Create) -> None:
+    def __init__(
+        self, asked: Asked, create: Create, response: Response, events: Events, audience: Audience
+    ) -> None:
         self.asked = asked
         self.create = create
-        self.response = response.begin(create, mint(RESPONSE), int(asked.site.wall()))
-        self.events = Events()
-        self.telling = Telling(asked.exchange)
+        self.response = response
+        self.events = events
+        self.audience = audience
         self.inputs: list[Item] = []
         self.history = NO_HISTORY
         self.begun: asyncio.Future[History] | None = None
-        self.work = Work()
-        self.made: list[Item] = []
         self.tools = asked.site.servers.tools(create, asked.tenant, mint)
+        self.made: list[Item] = []
+        self.work = Work()
+        self.model = Model(asked, create, response, events, audience, self._sent)
         self._finishes = asked.site.kept(asked.tenant).on_leave == "finish"
         self._left = False
-        self._headers = b""
-        self._rounds = 0
-        self._call: ModelCall | None = None
-        self._stream: ChatStream | None = None
 
     @property
     def unwanted(self) -> bool:
@@ -113,10 +110,9 @@ class Turn:
             self.stop()
 
     def stop(self) -> None:
-        """Have the engine stop, if it is at work."""
+        """Have engine and tools stop, if they are at work."""
         self.work.stop()
-        if self._call is not None:
-            self._call.leave()
+        self.model.stop()
 
     # -- remember ---------------------------------------------------------------------------------
 
@@ -132,15 +128,16 @@ class Turn:
             raise refusal_of(wrong, named) from None
 
     async def _recall(self, previous: str | None, conversation: str | None) -> None:
-        store, tenant, stored = self.asked.store, self.asked.tenant, self.create.stored
+        store, tenant = self.asked.store, self.asked.tenant
+        opens = self.create.stored and self.begun is None
         if previous is not None:
             self.history = await store.history(tenant, previous, self._bounds())
-        if stored and (conversation is not None or self.asked.idempotency_key):
+        if opens and (conversation is not None or self.asked.idempotency_key):
             begun = await self._begin()
             self.history = begun if conversation is not None else self.history
         elif conversation is not None:
             self.history = await store.conversation_history(tenant, conversation, self._bounds())
-        elif stored and previous is None:
+        elif opens and previous is None:
             await store.check()  # else only the end of the turn would show that it cannot be kept
 
     def _bounds(self) -> Bounds:
@@ -151,7 +148,8 @@ class Turn:
         """Have the store know of this turn from now on; nothing is said before it does."""
         site = self.asked.site
         now_ms = site.now_ms()
-        writing = self.asked.store.begin(self._new(now_ms), self._bounds(), now_ms, now_ms + site.lease_ms)
+        new, lease_ms = self.new(now_ms), now_ms + site.lease_ms
+        writing = self.asked.store.begin(new, self._bounds(), now_ms, lease_ms)
         self.begun = begun = asyncio.ensure_future(writing)
         begun.add_done_callback(self._has_begun)
         return begun
@@ -159,11 +157,12 @@ class Turn:
     def _has_begun(self, begun: asyncio.Future[History]) -> None:
         if not begun.cancelled() and begun.exception() is None:
             self.asked.site.running[self.response.id] = self.stop
-            self.telling.open()
+            self.audience.open()
         else:
             self.stop()  # what cannot be kept is not worth the engine's time
 
-    def _new(self, now_ms: int) -> NewResponse:
+    def new(self, now_ms: int) -> NewResponse:
+        """The response as the store is told of it."""
         create, asked = self.create, self.asked
         return NewResponse(
             id=self.response.id,
@@ -175,6 +174,7 @@ class Turn:
             previous_id=create.said.previous_response_id,
             root_id=self.history.root_id,
             conversation_id=create.conversation_id,
+            background=bool(create.said.background),
             idempotency_key=asked.idempotency_key or None,
             digest=asked.digest if asked.idempotency_key else b"",
         )
@@ -182,96 +182,46 @@ class Turn:
     # -- ask the model ----------------------------------------------------------------------------
 
     async def ask(self) -> Answer:
-        """Have the model say what it has to say. Raises Refusal, EngineRefused."""
-        if self.unwanted:
-            return Answer([])
+        """Have the model answer to all that was said so far. Raises Refusal, EngineRefused."""
         if self.tools is None:
-            return await self.ask_once()
-        if self.create.stored and self.begun is None:
-            await self._begin()  # tools may do something before the model is asked
-        if self.create.said.stream:
-            self._announce(SSE_LINES + id_lines(None, self.asked.request_id))
-        return await rounds(self, self.tools)
-
-    async def ask_once(self) -> Answer:
-        """Call the model with all that was said so far. Raises Refusal, EngineRefused."""
-        asked, create, tools = self.asked, self.create, self.tools
-        streamed = bool(create.said.stream)
-        functions = tools.functions if tools is not None else ()
-        mine = tools.mine if tools is not None else nobodys
-        body = chat.request(create, self.said(), stream=streamed, tools=functions)
-        band = asked.site.bands.get(create.said.service_tier or "", "")
-        head = inner_head(asked.exchange.head, self._session(), band)
-        call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
-        self._stream = ChatStream(self.events, create, mint, mine) if streamed else None
-        if not create.stored:
-            self.telling.open()
-        asked.called = True
-        self._rounds += 1
-        later = f"-{self._rounds}" if self._rounds > 1 else ""  # each is a request of its own
-        await journey(asked.service_in(band), call, asked.request_id + later)
-        asked.service.journeys.add(asked.task)  # which left it with the journey
-        self._call = self.telling.source = None
+            answer = await self.ask_once()
+        else:
+            answer = await rounds(self, self.tools)
         if self.begun is not None:
             await self.begun
-        return self._answer(call)
+        return answer
 
-    def _session(self) -> str:
+    async def ask_once(self) -> Answer:
+        """One call of it. Raises Refusal, EngineRefused."""
+        return await self.model.ask(self.create, self.said(), self.session(), self.tools)
+
+    async def known(self) -> None:
+        """Have the client know of it from now on, and so first the store."""
+        self._told()
+        if self.begun is not None:
+            await self.begun
+
+    def _sent(self) -> None:
+        """The request leaves for an engine. Who was refused before has left no trace in the store."""
+        if self.create.said.stream:
+            self._told()
+
+    def _told(self) -> None:
+        if not self.create.stored:
+            self.audience.open()
+        elif self.begun is None:
+            self._begin()
+
+    def said(self) -> Iterator[bytes]:
+        """All items so far."""
+        history = (row.data for row in self.history.items)
+        return chain(history, (item.data for item in chain(self.inputs, self.made)))
+
+    def session(self) -> str:
         """What all turns of this conversation have in common, unless the client has a name for it."""
         if self.create.said.prompt_cache_key:
             return ""
         return self.create.conversation_id or self.history.root_id or self.response.id
-
-    def said(self) -> Iterator[bytes]:
-        """All items so far, oldest first."""
-        history = (row.data for row in self.history.items)
-        return chain(history, (item.data for item in chain(self.inputs, self.made)))
-
-    @property
-    def told_events(self) -> Events | None:
-        """Where events are written, None where nobody streams."""
-        return self.events if self.create.said.stream else None
-
-    def _fed(self, flow: Flow) -> None:
-        """The request leaves for an engine. Who was refused before has left no trace in the store."""
-        self.telling.source = flow
-        if self._stream is not None and self.create.stored and self.begun is None:
-            self._begin()
-
-    def _hear(self, data: bytes) -> None:
-        """The next bytes of the engine's stream."""
-        assert self._stream is not None  # noqa: S101 - only what is a stream is heard
-        if not self.events.sequence:
-            assert self._call is not None  # noqa: S101 - somebody answers
-            self._announce(self._call.headers)
-        if events := self._stream.feed(data):
-            self.telling.say(events)
-
-    def _announce(self, headers: bytes) -> None:
-        self.telling.begin(headers)
-        began = [self.events.response(kind, self.response) for kind in ("created", "in_progress")]
-        self.telling.say(b"".join(began))
-
-    def _answer(self, call: ModelCall) -> Answer:
-        """What came of the call."""
-        if call.refusal is not None:
-            call.refusal.param = chat.param(call.refusal.param)
-            raise call.refusal
-        if call.started and call.status != 200:
-            raise EngineRefused(call)
-        self._headers = call.headers
-        if self._stream is not None:
-            if self.events.sequence and (events := self._stream.end(cut=not call.whole)):
-                self.telling.say(events)
-            return self._stream.answer()
-        if not call.whole:
-            if self._left:
-                return Answer([])
-            raise Refusal(Outcome.FAILED_TRUNCATED, "the engine's answer broke off")
-        answer = answers.read(call.answer, self.create, mint, self.tools.mine if self.tools else nobodys)
-        if answer.error:
-            raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
-        return answer
 
     # -- keep -------------------------------------------------------------------------------------
 
@@ -285,20 +235,25 @@ class Turn:
         if self.create.stored:
             await self._write(answer)
 
+    async def fail(self, refusal: Refusal) -> None:
+        """Write down that nothing came of it."""
+        self.response.fail(refusal.outcome, refusal.message)
+        await self._write(NO_ANSWER)
+
     async def _write(self, answer: Answer, reason: str | None = None) -> None:
         items = [NewItem(item.id, item.data) for item in self.inputs]
         items += (NewItem(item.id, item.data, output=True) for item in answer.items)
         snapshot, status = self.response.snapshot(), self.response.status
         finish = Finish(self.asked.tenant, self.response.id, status, snapshot, items, reason)
         if self.begun is None:
-            await self.asked.store.keep(self._new(self.asked.site.now_ms()), finish)
+            await self.asked.store.keep(self.new(self.asked.site.now_ms()), finish)
         else:
             self.asked.site.running.pop(self.response.id, None)
             await self.asked.store.finish(finish)
 
     async def give_up(self, answer: Answer) -> Outcome:
         """Its client has left: what was delivered stays, and is not to be gone on from."""
-        if self.telling.said and self.begun is not None:
+        if self.audience.said and self.begun is not None:
             self.response.conclude(answer.items, answer.usage, int(self.asked.site.wall()), None)
             with suppress(StateConflict, StoreError):
                 await self._write(answer, LEFT)
@@ -320,8 +275,8 @@ class Turn:
 
     def say(self) -> Outcome:
         """Tell the client that its turn is over."""
-        if self._stream is not None:
-            self.telling.end(self.events.response(self.response.status, self.response) + DONE)
+        if self.create.said.stream:
+            self.audience.end(self.events.response(self.response.status, self.response) + DONE)
         else:
-            self.asked.exchange.respond(200, self._headers, self.response.encode())
+            self.asked.exchange.respond(200, self.model.headers, self.response.encode())
         return Outcome.COMPLETED if self.response.status != "failed" else Outcome.FAILED_UPSTREAM

@@ -81,7 +81,10 @@ class Ran(Struct, frozen=True):
 
 
 class Tools:
-    """Those of one turn. `begin`, then `functions` and `run` as often as the model calls, then `close`."""
+    """Those of one turn. `begin`, then `functions` and `run` as often as the model calls, then `close`.
+
+    `called`: a call was made, and may have done something.
+    """
 
     def __init__(self, servers: Servers, wanted: Sequence[Wanted], create: Create, mint: Mint) -> None:
         limits = servers.settings
@@ -99,18 +102,20 @@ class Tools:
         self._parallel = asyncio.Semaphore(limits.parallel_max)
         self._events = Events()
         self._say: Say = _nobody
+        self.called = False
         self._clashes = False
+        self._approved: list[tuple[McpApprovalRequest, McpApprovalResponse]] = []
 
     # -- what a turn calls ------------------------------------------------------------------------
 
     async def begin(self, items: Iterable[bytes], events: Events | None, say: Say) -> list[Item]:
-        """List the tools, and make the calls that were approved; `items` are all that was said so far.
+        """List the tools; `items` are all that was said so far.
 
         `events` and `say`: of the stream, None where there is none. Raises Refusal.
         """
         self._events, self._say = events or Events(), say if events is not None else _nobody
         said = all_kept(items)
-        approved = self._approved(said)
+        self._approved = self._answered(said)
         before = {
             item.server_label: tools
             for item in said
@@ -120,7 +125,25 @@ class Tools:
         new = [item for item in await self._all(listing) if item is not None]
         if self._clashes:
             refuse("two tools would have the same name for the model; leave one out (allowed_tools)", "tools")
-        return new + await self._all([self._approve(*one) for one in approved])
+        return new
+
+    @property
+    def approved(self) -> bool:
+        """Whether the client has given its word on something."""
+        return bool(self._approved)
+
+    async def go_on(self) -> list[Item]:
+        """Make the calls that the client has approved, and tell of those that it has not."""
+        approved, self._approved = self._approved, []
+        return await self._all([self._approve(*one) for one in approved])
+
+    async def wait(self, wait_s: float) -> bool:
+        """Wait for an engine to have room, if there is time for it."""
+        if wait_s >= self._left_s:
+            return False
+        await asyncio.sleep(wait_s)
+        self._left_s -= wait_s
+        return True
 
     @property
     def functions(self) -> list[FunctionTool]:
@@ -202,7 +225,7 @@ class Tools:
         self._say(self._events.item(kept))
         return kept
 
-    def _approved(self, said: list[KeptItem]) -> list[tuple[McpApprovalRequest, McpApprovalResponse]]:
+    def _answered(self, said: list[KeptItem]) -> list[tuple[McpApprovalRequest, McpApprovalResponse]]:
         """What the client has given its word on, and has not been done yet. Raises Refusal."""
         requests = {item.id: item for item in said if isinstance(item, McpApprovalRequest)}
         done = {item.approval_request_id for item in said if isinstance(item, McpCall)}
@@ -228,6 +251,7 @@ class Tools:
 
     async def _call(self, call: Called) -> Item:
         """Make one call; whatever goes wrong is in its item."""
+        self.called = True
         told, servers = self._begin(call), self._servers
         server, began = self._wanted[call.label].server, servers.clock()
         outcome = "completed"

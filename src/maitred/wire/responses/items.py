@@ -199,12 +199,6 @@ class McpApprovalResponse(Kept, frozen=True, tag="mcp_approval_response", kw_onl
     reason: str | None = None
 
 
-class Compaction(Kept, frozen=True, tag="compaction", kw_only=True):
-    """What was said so far, in short. `encrypted_content` is the client's to give back unread."""
-
-    encrypted_content: str
-
-
 class ItemReference(Closed, frozen=True, tag="item_reference", tag_field="type"):
     """Stands for an item that is kept already."""
 
@@ -222,7 +216,6 @@ KeptItem: TypeAlias = (
     | McpCall
     | McpApprovalRequest
     | McpApprovalResponse
-    | Compaction
 )
 SaidItem: TypeAlias = KeptItem | ItemReference
 
@@ -237,7 +230,6 @@ PREFIXES: dict[type[Kept], str] = {
     McpCall: "mcp",
     McpApprovalRequest: "mcpr",
     McpApprovalResponse: "mcpa",
-    Compaction: "cmp",
 }
 
 
