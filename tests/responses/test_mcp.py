@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +20,6 @@ ADD = ("s__add", {"a": 1, "b": 2})
 def there() -> Iterator[Real]:
     with real() as running:
         yield running
-
-
-@pytest.fixture
-def file(empty_file: Path, tmp_path: Path) -> str:
-    """An empty database."""
-    return f"sqlite:///{shutil.copy(empty_file, tmp_path / 'maitred.db')}"
 
 
 def mcp(**servers: McpServer) -> dict[str, Any]:
