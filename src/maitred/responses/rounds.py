@@ -59,6 +59,7 @@ async def _begin(turn: Turn, tools: Tools) -> None:
     if events is not None:
         turn.model.prepare()
     turn.made += await turn.work.of(tools.begin(turn.said(), events, turn.model.tell)) or ()
+    turn.create = tools.possible(turn.create)
     if tools.approved and not turn.unwanted:
         await turn.known()
         turn.made += await turn.work.of(tools.go_on()) or ()
