@@ -57,6 +57,12 @@ class Memory(Protocol):
     async def __call__(self) -> StateStore:
         """The store. Raises StoreError."""
 
+    def failed(self, error: StoreError) -> None:
+        """It could not be used, so the operator is told."""
+
+    def worked(self) -> None:
+        """It could."""
+
 
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time.
@@ -77,7 +83,7 @@ class Site:
         self.running: dict[str, Callable[[], object]] = {}
         self.news = News()
         self.background = Background(self)
-        self._memory = memory
+        self.memory = memory
         self.apply(config)
 
     def apply(self, config: Config) -> None:
@@ -90,11 +96,6 @@ class Site:
     def kept(self, tenant: str) -> Kept:
         """How this tenant's turns are kept."""
         return self.config.tenants.get(tenant, self.config.default_tenant).responses
-
-    @property
-    def opened(self) -> StateStore | None:
-        """The store, if anybody has asked for it yet."""
-        return self._memory.opened
 
     def now_ms(self) -> int:
         """The time, UTC, in ms since 1970."""
@@ -128,11 +129,13 @@ class Site:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
-            store = await self._memory()
+            store = await self.memory()
             asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)
         except (Refusal, StateConflict, StoreError) as wrong:
             refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
+            if isinstance(wrong, StoreError):
+                self.memory.failed(wrong)
             outcome = refusal.outcome
             exchange.fail(refusal, request_id, Api.CHAT)
         except asyncio.CancelledError:
@@ -166,9 +169,10 @@ class Site:
                 continue
             asked = list(self.running)
             try:
-                store = await self._memory()
+                store = await self.memory()
                 wanted = await store.renew(asked, self.now_ms() + self.lease_ms)
-            except StoreError:
+            except StoreError as error:
+                self.memory.failed(error)
                 continue  # the next time may be early enough
             for response_id in asked:
                 if response_id not in wanted:
