@@ -105,7 +105,9 @@ class Background:
                 task = asyncio.create_task(make(site, store, job))
                 self._making.add(task)
                 task.add_done_callback(self._made)
+                site.figures.making = len(self._making)
 
     def _made(self, task: asyncio.Task[None]) -> None:
         self._making.discard(task)
+        self._site.figures.making = len(self._making)
         self.wake()

@@ -15,6 +15,7 @@ from maitred.core.words import Api, Identity
 from maitred.door.headers import on_behalf
 from maitred.door.inflate import packed
 from maitred.net.exchange import HttpExchange
+from maitred.observe.turns import Turns
 from maitred.proxy.journey import UNKNOWN, Service
 from maitred.responses import conversations, stored
 from maitred.responses.asked import Asked
@@ -27,6 +28,8 @@ from maitred.store.state_rows import StateConflict
 
 if TYPE_CHECKING:
     from maitred.store.state import StateStore
+
+COMPLETED = Outcome.COMPLETED
 
 log = logging.getLogger("maitred.responses")
 
@@ -76,11 +79,13 @@ class Site:
         service: Service,
         config: Config,
         memory: Memory,
+        figures: Turns,
         wall: Callable[[], float],
     ) -> None:
         self.service = service
         self.wall = wall
         self.running: dict[str, Callable[[], object]] = {}
+        self.figures = figures
         self.news = News()
         self.background = Background(self)
         self.memory = memory
@@ -143,7 +148,10 @@ class Site:
         except Exception:
             log.exception("a bug of ours ended request %s", request_id)
             exchange.fail(Refusal(outcome, "the gateway failed"), request_id)
-        if asked is None or not asked.called:
+        called = asked is not None and asked.called
+        if handler is create and (called or outcome is not COMPLETED):  # else it was queued, or a repeat
+            self.figures.end(outcome)
+        if not called:
             now, key = house.clock(), identity.key
             house.at_door(AtDoor(now, request_id, outcome, tenant=identity.tenant, key=key))
         service.journeys.discard(task)
