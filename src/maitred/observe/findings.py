@@ -30,6 +30,7 @@ KINDS: dict[str, str] = {
     "endpoints_dns": "A name does not resolve; the last addresses are in force.",
     "store_unreachable": "The keys cannot be read; those known go on working.",
     "accounts_unwritten": "What is spent is not written down, and known to this gateway alone.",
+    "unswept": "What is old in the store is not deleted, nor are turns of gateways that died ended.",
     "jwks_unreachable": "The keys of the tokens' issuer cannot be read; those known go on working.",
     "reload_failed": "A changed configuration cannot be used; the one before is in force.",
     "restart_needed": "A changed setting takes effect only after a restart.",
