@@ -31,6 +31,7 @@ KINDS: dict[str, str] = {
     "store_unreachable": "The keys cannot be read; those known go on working.",
     "memory_unreachable": "What is remembered cannot be read or kept; all that needs none of it goes on.",
     "accounts_unwritten": "What is spent is not written down, and known to this gateway alone.",
+    "unswept": "What is old in the store is not deleted, nor are turns of gateways that died ended.",
     "jwks_unreachable": "The keys of the tokens' issuer cannot be read; those known go on working.",
     "reload_failed": "A changed configuration cannot be used; the one before is in force.",
     "restart_needed": "A changed setting takes effect only after a restart.",

@@ -46,7 +46,7 @@ def _file_engine(store: Store, begin: str) -> Engine:
     @event.listens_for(engine, "connect")
     def connected(driver: Driver, entry: ConnectionPoolEntry) -> None:
         driver.execute("PRAGMA journal_mode=WAL").close()
-        driver.execute("PRAGMA synchronous=FULL").close()
+        driver.execute(f"PRAGMA synchronous={'FULL' if store.full else 'NORMAL'}").close()
         entry.info[_FILE] = _identity(store.url.database)
 
     @event.listens_for(engine, "begin")
