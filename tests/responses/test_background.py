@@ -56,8 +56,8 @@ async def cancelled(it: Remembering, id_: str) -> Answer:
 
 
 @in_real_time
-async def test_it_is_made_and_can_be_gone_on_from() -> None:
-    async with remembering(says("Hello"), says("x"), **QUICK) as it:
+async def test_it_is_made_and_can_be_gone_on_from(url: str) -> None:
+    async with remembering(url, says("Hello"), says("x"), **QUICK) as it:
         queued = await submitted(it)
         response = await ended(it, queued["id"])
         assert (response["status"], text_of(response), response["background"]) == ("completed", "Hello", True)
@@ -68,8 +68,8 @@ async def test_it_is_made_and_can_be_gone_on_from() -> None:
 
 
 @in_real_time
-async def test_a_stream_of_it_goes_to_its_end() -> None:
-    async with remembering(SLOW, **QUICK) as it:
+async def test_a_stream_of_it_goes_to_its_end(url: str) -> None:
+    async with remembering(url, SLOW, **QUICK) as it:
         events = events_of(await it.ask(turn(stream=True, background=True)))
         kinds = [event["type"] for event in events]
         assert kinds[:3] == ["response.created", "response.queued", "response.in_progress"]
@@ -79,8 +79,8 @@ async def test_a_stream_of_it_goes_to_its_end() -> None:
 
 
 @in_real_time
-async def test_who_leaves_it_does_not_stop_it_and_can_resume_without_gap_or_repeat() -> None:
-    async with remembering(SLOW, **QUICK) as it:
+async def test_who_leaves_it_does_not_stop_it_and_can_resume_without_gap_or_repeat(url: str) -> None:
+    async with remembering(url, SLOW, **QUICK) as it:
         client = await it.place.client()
         client.send(turn(stream=True, background=True))
         await client.heard(b"Hel")
@@ -99,9 +99,9 @@ async def test_who_leaves_it_does_not_stop_it_and_can_resume_without_gap_or_repe
 
 @pytest.mark.parametrize("streamed", [False, True])
 @in_real_time
-async def test_one_that_runs_is_cancelled_and_its_engine_stops(streamed: bool) -> None:
+async def test_one_that_runs_is_cancelled_and_its_engine_stops(url: str, streamed: bool) -> None:
     plan = stream(ROLE, word("Hel"), end=()) if streamed else NEVER
-    async with remembering(plan, **QUICK) as it:
+    async with remembering(url, plan, **QUICK) as it:
         client = await it.place.client()
         client.send(turn(stream=streamed, background=True))
         asked = await it.place.menu.called()
@@ -119,9 +119,9 @@ async def test_one_that_runs_is_cancelled_and_its_engine_stops(streamed: bool) -
 
 
 @in_real_time
-async def test_only_a_few_are_made_at_once_and_those_that_wait_can_be_cancelled() -> None:
+async def test_only_a_few_are_made_at_once_and_those_that_wait_can_be_cancelled(url: str) -> None:
     few: dict[str, Any] = {"responses": Responses(background=Background(period_s=0.05, running_max=1))}
-    async with remembering(NEVER, **few) as it:
+    async with remembering(url, NEVER, **few) as it:
         first, second = await submitted(it), await submitted(it)
         await it.place.menu.called()
         assert (await it.get(f"{RESPONSES}/{second['id']}")).json["status"] == "queued"
@@ -131,10 +131,10 @@ async def test_only_a_few_are_made_at_once_and_those_that_wait_can_be_cancelled(
 
 
 @in_real_time
-async def test_the_queue_is_bounded() -> None:
+async def test_the_queue_is_bounded(url: str) -> None:
     bound: dict[str, Any] = {"default_tenant": Tenant(responses=Kept(waiting_max=1))}
     few: dict[str, Any] = {"responses": Responses(background=Background(running_max=1))}
-    async with remembering(NEVER, **bound, **few) as it:
+    async with remembering(url, NEVER, **bound, **few) as it:
         first = await submitted(it)
         await it.place.menu.called()
         second = await submitted(it)
@@ -145,8 +145,8 @@ async def test_the_queue_is_bounded() -> None:
 
 
 @in_real_time
-async def test_what_is_refused_is_refused_before_it_is_queued() -> None:
-    async with remembering(says("x"), **QUICK) as it:
+async def test_what_is_refused_is_refused_before_it_is_queued(url: str) -> None:
+    async with remembering(url, says("x"), **QUICK) as it:
         for members, status in (
             ({"model": "gpt-9"}, 404),
             ({"previous_response_id": "resp_0"}, 404),
@@ -157,16 +157,16 @@ async def test_what_is_refused_is_refused_before_it_is_queued() -> None:
 
 
 @in_real_time
-async def test_what_an_engine_refuses_failed() -> None:
+async def test_what_an_engine_refuses_failed(url: str) -> None:
     said = b'{"error":{"message":"no such thing","type":"BadRequestError","param":null,"code":400}}'
-    async with remembering((whole(said, status=400),), **QUICK) as it:
+    async with remembering(url, (whole(said, status=400),), **QUICK) as it:
         response = await ended(it, (await submitted(it))["id"])
         assert (response["status"], response["error"]["message"]) == ("failed", "no such thing")
 
 
 @in_real_time
-async def test_a_conversation_is_locked_from_its_place_in_the_queue_on() -> None:
-    async with remembering(NEVER, **QUICK) as it:
+async def test_a_conversation_is_locked_from_its_place_in_the_queue_on(url: str) -> None:
+    async with remembering(url, NEVER, **QUICK) as it:
         id_ = (await it.ask(call("POST", CONVERSATIONS, {}))).json["id"]
         first = await submitted(it, conversation=id_)
         assert (await it.ask(turn(conversation=id_))).status == 409
@@ -177,8 +177,8 @@ async def test_a_conversation_is_locked_from_its_place_in_the_queue_on() -> None
 
 
 @in_real_time
-async def test_only_what_was_made_in_the_background_is_cancelled_or_streamed_again() -> None:
-    async with remembering(says("x")) as it:
+async def test_only_what_was_made_in_the_background_is_cancelled_or_streamed_again(url: str) -> None:
+    async with remembering(url, says("x")) as it:
         response = await it.turn()
         for answer in (
             await cancelled(it, response["id"]),
@@ -188,8 +188,8 @@ async def test_only_what_was_made_in_the_background_is_cancelled_or_streamed_aga
 
 
 @in_real_time
-async def test_a_key_is_nowhere_in_the_store() -> None:
-    async with remembering(NEVER, **QUICK) as it:
+async def test_a_key_is_nowhere_in_the_store(url: str) -> None:
+    async with remembering(url, NEVER, **QUICK) as it:
         body = turn(background=True).partition(b"\r\n\r\n")
         await it.ask(body[0] + b"\r\nAuthorization: Bearer sk-secret\r\n\r\n" + body[2])
         (job,) = it.rows("jobs")
@@ -198,8 +198,8 @@ async def test_a_key_is_nowhere_in_the_store() -> None:
 
 
 @in_real_time
-async def test_a_repeat_with_the_same_key_is_the_same_job() -> None:
-    async with remembering(streams("x"), **QUICK) as it:
+async def test_a_repeat_with_the_same_key_is_the_same_job(url: str) -> None:
+    async with remembering(url, streams("x"), **QUICK) as it:
         request = turn(background=True).replace(b"\r\n\r\n", b"\r\nIdempotency-Key: k\r\n\r\n", 1)
         first, second = await it.ask(request), await it.ask(request)
         assert first.json["id"] == second.json["id"]

@@ -41,8 +41,10 @@ async def conversation(it: Remembering) -> str:
 
 
 @in_real_time
-async def test_of_turns_at_once_on_one_conversation_one_runs_and_no_engine_hears_of_the_others() -> None:
-    async with remembering(LATER, says("next")) as it:
+async def test_of_turns_at_once_on_one_conversation_one_runs_and_no_engine_hears_of_the_others(
+    url: str,
+) -> None:
+    async with remembering(url, LATER, says("next")) as it:
         id_ = await conversation(it)
         answers = await asyncio.gather(*(it.ask(turn(conversation=id_)) for _ in range(8)))
         assert sorted(answer.status for answer in answers) == [200, *[409] * 7]
@@ -55,8 +57,8 @@ async def test_of_turns_at_once_on_one_conversation_one_runs_and_no_engine_hears
 
 
 @in_real_time
-async def test_turns_at_once_on_one_response_are_branches() -> None:
-    async with remembering(says("one"), LATER, LATER, says("x")) as it:
+async def test_turns_at_once_on_one_response_are_branches(url: str) -> None:
+    async with remembering(url, says("one"), LATER, LATER, says("x")) as it:
         first = await it.turn()
         two = [it.turn(f"branch {n}", previous_response_id=first["id"]) for n in range(2)]
         for n, branch in enumerate(await asyncio.gather(*two)):
@@ -65,8 +67,8 @@ async def test_turns_at_once_on_one_response_are_branches() -> None:
 
 
 @in_real_time
-async def test_a_response_that_runs_cannot_be_gone_on_from_yet() -> None:
-    async with remembering([*streams("Hel")[:2], 0.5]) as it:
+async def test_a_response_that_runs_cannot_be_gone_on_from_yet(url: str) -> None:
+    async with remembering(url, [*streams("Hel")[:2], 0.5]) as it:
         client = await it.place.client()
         client.send(turn(stream=True))
         await client.heard(b"response.created")
@@ -92,9 +94,9 @@ async def test_a_response_that_runs_cannot_be_gone_on_from_yet() -> None:
 )
 @in_real_time
 async def test_what_is_not_there_or_not_known_is_refused_before_any_engine_hears_of_it(
-    members: dict[str, Any], wanted: tuple[int, str, str]
+    url: str, members: dict[str, Any], wanted: tuple[int, str, str]
 ) -> None:
-    async with remembering(says("x")) as it:
+    async with remembering(url, says("x")) as it:
         for stream in (False, True):
             body = {"model": MODEL, "input": "hi", "stream": stream, **members}
             assert error_of(await it.ask(post(RESPONSES, json.dumps(body).encode()))) == wanted
@@ -103,8 +105,8 @@ async def test_what_is_not_there_or_not_known_is_refused_before_any_engine_hears
 
 
 @in_real_time
-async def test_a_chain_is_broken_by_deleting_a_part_of_it() -> None:
-    async with remembering(says("x")) as it:
+async def test_a_chain_is_broken_by_deleting_a_part_of_it(url: str) -> None:
+    async with remembering(url, says("x")) as it:
         first = await it.turn()
         second = await it.turn(previous_response_id=first["id"])
         await it.ask(call("DELETE", f"{RESPONSES}/{first['id']}"))
@@ -115,8 +117,8 @@ async def test_a_chain_is_broken_by_deleting_a_part_of_it() -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @in_real_time
-async def test_a_repeat_with_the_same_key_gets_the_same_response(streamed: bool) -> None:
-    async with remembering(streams("Hi") if streamed else says("Hi"), says("never")) as it:
+async def test_a_repeat_with_the_same_key_gets_the_same_response(url: str, streamed: bool) -> None:
+    async with remembering(url, streams("Hi") if streamed else says("Hi"), says("never")) as it:
         body = json.dumps({"model": MODEL, "input": "hi", "stream": streamed}).encode()
 
         async def ask(raw: bytes = body) -> Answer:
@@ -134,8 +136,8 @@ async def test_a_repeat_with_the_same_key_gets_the_same_response(streamed: bool)
 
 
 @in_real_time
-async def test_a_repeat_while_the_first_runs_waits_for_another_time() -> None:
-    async with remembering(LATER, says("never")) as it:
+async def test_a_repeat_while_the_first_runs_waits_for_another_time(url: str) -> None:
+    async with remembering(url, LATER, says("never")) as it:
         request = post(RESPONSES, b'{"model":"m","input":"hi"}', "idempotency-key: k1")
         answers = await asyncio.gather(it.ask(request), it.ask(request))
         assert sorted(answer.status for answer in answers) == [200, 409]
@@ -145,8 +147,8 @@ async def test_a_repeat_while_the_first_runs_waits_for_another_time() -> None:
 
 
 @in_real_time
-async def test_two_answers_of_an_engine_with_the_same_ids_are_two() -> None:
-    async with remembering(says("one"), says("two")) as it:
+async def test_two_answers_of_an_engine_with_the_same_ids_are_two(url: str) -> None:
+    async with remembering(url, says("one"), says("two")) as it:
         first = await it.turn()
         second = await it.turn(previous_response_id=first["id"])
         assert (text_of(first), text_of(second)) == ("one", "two")
@@ -155,9 +157,9 @@ async def test_two_answers_of_an_engine_with_the_same_ids_are_two() -> None:
 
 
 @in_real_time
-async def test_what_the_engine_refuses_is_passed_on_and_nothing_is_kept() -> None:
+async def test_what_the_engine_refuses_is_passed_on_and_nothing_is_kept(url: str) -> None:
     said = b'{"error":{"message":"no such thing","type":"BadRequestError","param":null,"code":400}}'
-    async with remembering((whole(said, status=400),)) as it:
+    async with remembering(url, (whole(said, status=400),)) as it:
         for streamed in (False, True):
             refused = await it.ask(turn(stream=streamed))
             assert (refused.status, refused.body) == (400, said)

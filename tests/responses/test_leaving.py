@@ -43,8 +43,10 @@ async def left(it: Remembering, request: bytes, after: bytes) -> str:
 
 
 @in_real_time
-async def test_who_leaves_a_stream_stops_the_engine_and_what_was_delivered_is_kept_as_incomplete() -> None:
-    async with remembering(HANGS, says("x")) as it:
+async def test_who_leaves_a_stream_stops_the_engine_and_what_was_delivered_is_kept_as_incomplete(
+    url: str,
+) -> None:
+    async with remembering(url, HANGS, says("x")) as it:
         id_ = await left(it, turn(stream=True), b"Hel")
         await it.place.menu.asked[0].lost.wait()
         response = (await it.get(f"{RESPONSES}/{id_}")).json
@@ -56,8 +58,8 @@ async def test_who_leaves_a_stream_stops_the_engine_and_what_was_delivered_is_ke
 
 
 @in_real_time
-async def test_a_tenant_may_have_its_turns_finished() -> None:
-    async with remembering(SLOW, says("x"), **STAYS) as it:
+async def test_a_tenant_may_have_its_turns_finished(url: str) -> None:
+    async with remembering(url, SLOW, says("x"), **STAYS) as it:
         id_ = await left(it, turn(stream=True), b"Hel")
         response = (await it.get(f"{RESPONSES}/{id_}")).json
         assert (response["status"], text_of(response)) == ("completed", "Hello")
@@ -66,8 +68,8 @@ async def test_a_tenant_may_have_its_turns_finished() -> None:
 
 
 @in_real_time
-async def test_nothing_stays_of_a_whole_answer_that_nobody_waited_for() -> None:
-    async with remembering((1e6,)) as it:
+async def test_nothing_stays_of_a_whole_answer_that_nobody_waited_for(url: str) -> None:
+    async with remembering(url, (1e6,)) as it:
         client = await it.place.client()
         client.send(turn())
         asked = await it.place.menu.called()
@@ -78,8 +80,8 @@ async def test_nothing_stays_of_a_whole_answer_that_nobody_waited_for() -> None:
 
 
 @in_real_time
-async def test_a_conversation_is_free_when_its_client_has_left() -> None:
-    async with remembering(HANGS, says("x")) as it:
+async def test_a_conversation_is_free_when_its_client_has_left(url: str) -> None:
+    async with remembering(url, HANGS, says("x")) as it:
         id_ = (await it.ask(call("POST", "/v1/conversations", {}))).json["id"]
         await left(it, turn(stream=True, conversation=id_), b"Hel")
         await it.turn("and?", conversation=id_)
@@ -87,8 +89,8 @@ async def test_a_conversation_is_free_when_its_client_has_left() -> None:
 
 
 @in_real_time
-async def test_who_is_deleted_in_the_middle_is_told_so_and_the_engine_stops() -> None:
-    async with remembering(HANGS) as it:
+async def test_who_is_deleted_in_the_middle_is_told_so_and_the_engine_stops(url: str) -> None:
+    async with remembering(url, HANGS) as it:
         client = await it.place.client()
         client.send(turn(stream=True))
         await client.heard(b"Hel")
@@ -101,8 +103,8 @@ async def test_who_is_deleted_in_the_middle_is_told_so_and_the_engine_stops() ->
 
 
 @in_real_time
-async def test_an_engine_that_breaks_off_makes_a_response_that_failed() -> None:
-    async with remembering(stream(ROLE, word("Hel"), end=(End.RESET,)), says("x")) as it:
+async def test_an_engine_that_breaks_off_makes_a_response_that_failed(url: str) -> None:
+    async with remembering(url, stream(ROLE, word("Hel"), end=(End.RESET,)), says("x")) as it:
         *_, last = events_of(await it.ask(turn(stream=True)))
         assert last["type"] == "response.failed"
         response = last["response"]
@@ -113,8 +115,8 @@ async def test_an_engine_that_breaks_off_makes_a_response_that_failed() -> None:
 
 
 @in_real_time
-async def test_a_stream_that_was_refused_leaves_no_trace() -> None:
-    async with remembering(streams("x")) as it:
+async def test_a_stream_that_was_refused_leaves_no_trace(url: str) -> None:
+    async with remembering(url, streams("x")) as it:
         refused = await it.ask(turn(stream=True, model="gpt-9"))
         assert (refused.status, refused.json["error"]["code"]) == (404, "model_not_found")
         assert it.rows("responses") == []

@@ -47,7 +47,7 @@ def _file_engine(store: Store, begin: str) -> Engine:
     @event.listens_for(engine, "connect")
     def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:
         driver.execute("PRAGMA journal_mode=WAL").close()
-        driver.execute("PRAGMA synchronous=FULL").close()
+        driver.execute(f"PRAGMA synchronous={'FULL' if store.full else 'NORMAL'}").close()
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
