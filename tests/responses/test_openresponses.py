@@ -55,8 +55,8 @@ def streams_calls() -> Plan:
 
 
 @in_real_time
-async def test_tool_calling_and_the_round_trip() -> None:
-    async with remembering(calls(), says("It is warm in Rome.")) as here:
+async def test_tool_calling_and_the_round_trip(url: str) -> None:
+    async with remembering(url, calls(), says("It is warm in Rome.")) as here:
         first = judge(await here.turn(ASKED, tools=[WEATHER]), output="function_call")
         [call] = first["output"]
         assert (call["name"], call["arguments"]) == ("get_weather", ARGUMENTS)
@@ -66,8 +66,8 @@ async def test_tool_calling_and_the_round_trip() -> None:
 
 
 @in_real_time
-async def test_tool_calling_streamed() -> None:
-    async with remembering(streams_calls()) as here:
+async def test_tool_calling_streamed(url: str) -> None:
+    async with remembering(url, streams_calls()) as here:
         events = events_of(await here.ask(turn(ASKED, tools=[WEATHER], stream=True)))
     kinds = judge_events(events, output="function_call")
     assert {"response.function_call_arguments.delta", "response.function_call_arguments.done"} <= set(kinds)
@@ -76,20 +76,20 @@ async def test_tool_calling_streamed() -> None:
 
 
 @in_real_time
-async def test_image_input() -> None:
+async def test_image_input(url: str) -> None:
     parts = [
         {"type": "input_text", "text": "What do you see? Answer in a sentence."},
         {"type": "input_image", "image_url": PIXEL},
     ]
-    async with remembering(says("A black square.")) as here:
+    async with remembering(url, says("A black square.")) as here:
         judge(await here.turn([{"type": "message", "role": "user", "content": parts}]), output="message")
         [(_, told)] = here.told.said
     assert told[1]["image_url"]["url"] == PIXEL
 
 
 @in_real_time
-async def test_the_id_of_an_answer_leads_to_the_same_answer() -> None:
-    async with remembering(says("hello")) as here:
+async def test_the_id_of_an_answer_leads_to_the_same_answer(url: str) -> None:
+    async with remembering(url, says("hello")) as here:
         answered = judge(await here.turn())
         again = await here.get(f"{RESPONSES}/{answered['id']}")
     assert judge(again.json) == answered
