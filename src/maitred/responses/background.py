@@ -7,7 +7,6 @@ The lease of who makes one is renewed with those of all turns; when it lapses an
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -29,8 +28,6 @@ from maitred.wire.responses.events import Events
 
 if TYPE_CHECKING:
     from maitred.responses.site import Site
-
-log = logging.getLogger("maitred.responses")
 
 
 async def submit(asked: Asked, create: Create) -> Outcome:
@@ -86,14 +83,14 @@ class Background:
             try:
                 await self._take()
             except StoreError as error:
-                log.debug("no jobs were taken: %s", error)
+                self._site.memory.failed(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._site.settings.background.period_s):
                     await self._wake.wait()
 
     async def _take(self) -> None:
         site, gateway = self._site, self._site.service.house.gateway
-        store = site.opened
+        store = site.memory.opened
         if store is None:
             return
         for band in gateway.settings.bands:
@@ -101,12 +98,16 @@ class Background:
             if room <= 0 or not gateway.settings.accepting:
                 return
             now_ms = site.now_ms()
-            for job in await store.take([band.name], room, now_ms, now_ms + site.lease_ms):
+            jobs = await store.take([band.name], room, now_ms, now_ms + site.lease_ms)
+            site.memory.worked()
+            for job in jobs:
                 site.stop(job.response.id)  # an earlier run of ours, that was out for longer than its lease
                 task = asyncio.create_task(make(site, store, job))
                 self._making.add(task)
                 task.add_done_callback(self._made)
+                site.figures.making = len(self._making)
 
     def _made(self, task: asyncio.Task[None]) -> None:
         self._making.discard(task)
+        self._site.figures.making = len(self._making)
         self.wake()
