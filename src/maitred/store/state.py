@@ -7,6 +7,7 @@ in the way. Who stops waiting does not stop the operation.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,9 @@ from maitred.store.store import Store
 
 T = TypeVar("T")
 
+FRESH_S = 1.0
+"""For so long what worked is taken to work."""
+
 
 def _unobserved(_operation: str, _seconds: float) -> None:
     """Tell nobody."""
@@ -52,6 +56,7 @@ class StateStore:
         self._maker = secrets.token_hex(16)
         self._reading: Lane | None = None
         self._writing: Lane | None = None
+        self._worked_at = -math.inf
 
     async def start(self) -> None:
         """See that the tables are there. Raises StoreError, SchemaError."""
@@ -66,8 +71,10 @@ class StateStore:
                 await asyncio.to_thread(lane.close)
 
     async def check(self) -> None:
-        """See that the database answers."""
-        await self._read("check", turns.check)
+        """See that the database answers; that it did a moment ago will do where no connection has ended."""
+        fresh = time.monotonic() - self._worked_at < FRESH_S
+        if not fresh or not all(lane and lane.usable for lane in (self._reading, self._writing)):
+            await self._read("check", turns.check)
 
     # -- responses --------------------------------------------------------------------------------
 
@@ -217,6 +224,11 @@ class StateStore:
         began = time.monotonic()
         try:
             async with self._store.call():
-                return await lane.submit(work)
+                done = await lane.submit(work)
+            self._worked_at = time.monotonic()
+            return done
+        except StoreError:
+            self._worked_at = -math.inf
+            raise
         finally:
             self._observed(operation, time.monotonic() - began)
