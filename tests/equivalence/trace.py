@@ -73,6 +73,11 @@ class Trace(Struct, frozen=True):
     profile: Profile = PROFILE
     seed: int = 1
 
+    @property
+    def precise(self) -> bool:
+        """Whether engines tell what is in their caches."""
+        return self.config.models[0].cache.events is not None
+
 
 def config(*faults: Fault, cap: int = 2, routing: str = "least-requests") -> Config:
     """A gateway before two engines. It does not read their metrics, and its probes cost them nothing."""

@@ -133,7 +133,7 @@ class Remembering:
 async def remembering(url: str, *plans: Plan, **sections: Any) -> AsyncIterator[Remembering]:
     """A gateway that answers stateful requests, and keeps what they say in this database."""
     store = Store(url=url)
-    async with serving(*plans, network=MemoryNetwork(), **{"store": store, **sections}) as place:
+    async with serving(*plans, **{"network": MemoryNetwork(), "store": store, **sections}) as place:
         yield Remembering(place, url)
 
 

@@ -39,6 +39,9 @@ def test_what_has_changed_is_told_once() -> None:
     heard.cleared()
     heard.stored([7], None, job())
     assert heard.take("p/a") == KvEvents("p/a", (7,), cleared=True)
+    heard.restarted()
+    heard.stored([8], None, job())
+    assert heard.take("p/a") == KvEvents("p/a", (8,), cleared=True)
 
 
 def conversations(rng: Random, count: int) -> list[Arrival]:
@@ -93,7 +96,7 @@ def test_a_run_by_what_engines_tell_replays_and_not_without_that() -> None:
         replay(deaf)
 
 
-def test_an_engine_is_heard_before_it_has_anything_and_not_while_it_is_cut_off() -> None:
+def test_an_engine_is_heard_once_it_has_something_and_not_while_it_is_cut_off() -> None:
     node = Node("m", ONE, PROFILE, Heard())
     assert node.heard is not None
     settings = Settings(pools={"m": PoolSettings(routing="default")})
@@ -101,14 +104,14 @@ def test_an_engine_is_heard_before_it_has_anything_and_not_while_it_is_cut_off()
     World(house, 5.0).begin()
     while house.step():
         pass
-    (told,) = house.gateway._pools["m"].blocks.told.values()
+    known = house.gateway._pools["m"].blocks.told
     node.heard.stored([1], None, job())
     node.cut = True
     house.listen(node)
-    assert not told.blocks
+    assert not known
     node.cut = False
     house.listen(node)
-    assert told.blocks == {1}
+    assert known[node.name].blocks == {1}
 
 
 def test_engines_tell_where_the_gateway_would_listen_and_has_tokens() -> None:

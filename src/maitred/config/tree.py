@@ -34,6 +34,7 @@ from maitred.config.kinds import (
     choice,
     number_or,
 )
+from maitred.config.mcp import Mcp
 from maitred.config.responses import Responses
 from maitred.config.routing import ROUTING_FORMS, Composition
 from maitred.config.secret import SECRET, Secret
@@ -494,6 +495,7 @@ class Config(Struct, frozen=True):
     tenants: Annotated[dict[str, Tenant], Setting("tenants", Mapped(Tenant), "Tenants by name.")] = {}
     default_tenant: Annotated[Tenant, Setting("default_tenant", Tenant)] = Tenant()
     accounts: Annotated[Accounts, Setting("accounts", Accounts)] = Accounts()
+    mcp: Annotated[Mcp, Setting("mcp", Mcp)] = Mcp()
     responses: Annotated[Responses, Setting("responses", Responses)] = Responses()
     http: Annotated[Http, Setting("http", Http)] = Http()
     trust: Annotated[Trust, Setting("trust", Trust)] = Trust()

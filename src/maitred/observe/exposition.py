@@ -134,6 +134,8 @@ def families(metrics: Metrics) -> list[Family]:
         other("turns_total", "counter", "Turns of the Responses API that ended.", _turns),
         other("history_items", "histogram", "Items that were said before a turn.", _histories),
         other("store_seconds", "histogram", "Time of operations on what is remembered.", _store_times),
+        other("mcp_calls_total", "counter", "Calls of MCP servers' tools.", _mcp_calls),
+        other("mcp_call_seconds", "histogram", "How long they took.", _mcp_seconds),
         other("findings", "gauge", "What is wrong now, by kind.", _findings),
         other("reloads_total", "counter", "Reloads of the configuration.", _reloads),
         single("loop_lag_seconds", "gauge", "Last delay of a timer.", lambda: metrics.loop_lag_s),
@@ -180,6 +182,17 @@ def _tokenizing(metrics: Metrics) -> Values:
     for model, series in list(metrics.models.items()):
         if series.tokenizing is not None:
             yield from _histogram(series.tokenizing, {"model": model})
+
+
+def _mcp_calls(metrics: Metrics) -> Values:
+    for server, series in metrics.mcp.copy().items():
+        for outcome, count in series.calls.copy().items():
+            yield "", {"server": server, "outcome": outcome}, count
+
+
+def _mcp_seconds(metrics: Metrics) -> Values:
+    for server, series in metrics.mcp.copy().items():
+        yield from _histogram(series.seconds, {"server": server})
 
 
 def _histogram(histogram: Histogram, labels: dict[str, str]) -> Values:

@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterable
 from msgspec import structs
 
 from maitred.core.outcome import Outcome, Refusal
+from maitred.engines.errors import words
 from maitred.net.exchange import Flow
 from maitred.proxy.journey import journey
-from maitred.responses.asked import Asked
+from maitred.responses.asked import JSON_LINES, Asked
 from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.ids import mint
+from maitred.responses.mcp.tools import Tools
 from maitred.responses.telling import Audience
+from maitred.wire.errors import id_lines
 from maitred.wire.responses import answer as answers
 from maitred.wire.responses import chat
-from maitred.wire.responses.answer import Answer
+from maitred.wire.responses.answer import Answer, Mine, nobodys
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.response import Response
@@ -30,6 +33,11 @@ class EngineRefused(Exception):  # noqa: N818 - names what happened
     def __init__(self, call: ModelCall) -> None:
         super().__init__()
         self.call = call
+
+    @property
+    def message(self) -> str:
+        """What it said, in words."""
+        return words(self.call.answer) or "the engine refused it"
 
 
 class Model:
@@ -47,7 +55,7 @@ class Model:
         audience: Audience,
         sent: Callable[[], object],
     ) -> None:
-        self.headers = b""
+        self.headers = JSON_LINES + id_lines(None, asked.request_id)
         self.stopped = False
         self._asked = asked
         self._create = create
@@ -55,18 +63,27 @@ class Model:
         self._events = events
         self._audience = audience
         self._sent = sent
+        self._mine: Mine = nobodys
         self._calls = 0
         self._call: ModelCall | None = None
         self._stream: ChatStream | None = None
 
-    async def ask(self, items: Iterable[bytes], session: str) -> Answer:
-        """Tell it what was said so far. Raises Refusal, EngineRefused, where nothing came of it."""
-        asked, streamed = self._asked, bool(self._create.said.stream)
-        body = chat.request(self._create, items, stream=streamed)
-        band = asked.site.bands.get(self._create.said.service_tier or "", "")
+    async def ask(
+        self, create: Create, items: Iterable[bytes], session: str, tools: Tools | None = None
+    ) -> Answer:
+        """Tell it what was said so far. Raises Refusal, EngineRefused, where nothing came of it.
+
+        `tools` are those that the gateway runs; their calls are no items of the answer.
+        """
+        self._create, self._mine = create, tools.mine if tools is not None else nobodys
+        asked, streamed = self._asked, bool(create.said.stream)
+        body = chat.request(
+            create, items, stream=streamed, tools=tools.functions if tools is not None else ()
+        )
+        band = asked.site.bands.get(create.said.service_tier or "", "")
         head = inner_head(asked.exchange.head, session, band)
         call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
-        self._stream = ChatStream(self._events, self._create, mint) if streamed else None
+        self._stream = ChatStream(self._events, create, mint, self._mine) if streamed else None
         await journey(asked.service_in(band), call, self._next_id())
         asked.service.journeys.add(asked.task)  # which left it with the journey
         self._call = self._audience.source = None
@@ -77,6 +94,13 @@ class Model:
         """Have the engine stop, if it is at work."""
         if self._call is not None:
             self._call.leave()
+
+    def announce(self, headers: bytes) -> None:
+        """Begin to tell of the response, unless that was done; `headers` are lines."""
+        if not self._events.sequence:
+            self._audience.begin(headers)
+            began = [self._events.response(kind, self._response) for kind in ("created", "in_progress")]
+            self._audience.say(b"".join(began))
 
     def _next_id(self) -> str:
         """The first call is told of by the request's own id, and so instead of it."""
@@ -94,10 +118,7 @@ class Model:
         stream, call = self._stream, self._call
         assert stream is not None  # noqa: S101 - only what is a stream is heard
         assert call is not None  # noqa: S101 - and while it runs
-        if not self._events.sequence:
-            self._audience.begin(call.headers)
-            began = [self._events.response(kind, self._response) for kind in ("created", "in_progress")]
-            self._audience.say(b"".join(began))
+        self.announce(call.headers)
         if events := stream.feed(data):
             self._audience.say(events)
 
@@ -118,7 +139,7 @@ class Model:
             return Answer([], error=BROKEN_OFF)
         if not call.whole:
             raise Refusal(Outcome.FAILED_TRUNCATED, BROKEN_OFF)
-        answer = answers.read(call.answer, self._create, mint)
+        answer = answers.read(call.answer, self._create, mint, self._mine)
         if answer.error:
             raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
         return answer

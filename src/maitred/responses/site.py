@@ -22,6 +22,7 @@ from maitred.responses.asked import Asked
 from maitred.responses.background import Background
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
+from maitred.responses.mcp.servers import Servers
 from maitred.responses.news import News
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import StateConflict
@@ -68,7 +69,7 @@ class Memory(Protocol):
 
 
 class Site:
-    """Front's `Stateful`. `service` and `config` may be replaced at any time.
+    """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
     `wall` is UTC in seconds. `running` holds the
     responses that are being made here and that the store knows of, each with what stops it.
@@ -79,10 +80,12 @@ class Site:
         service: Service,
         config: Config,
         memory: Memory,
+        servers: Servers,
         figures: Turns,
         wall: Callable[[], float],
     ) -> None:
         self.service = service
+        self.servers = servers
         self.wall = wall
         self.running: dict[str, Callable[[], object]] = {}
         self.figures = figures

@@ -41,13 +41,18 @@ class Heard:
 
     def cleared(self) -> None:
         """See CacheListener."""
+        self.restarted()
+        self.news = True
+
+    def restarted(self) -> None:
+        """Another engine begins; nothing is heard of it before it has stored something."""
         self._cached.clear()
         self.tell_all()
 
     def tell_all(self) -> None:
-        """Have everything told anew."""
+        """Have everything told anew, once there is anything."""
         self._was = dict.fromkeys(self._cached, False)
-        self._cleared = self.news = True
+        self._cleared, self.news = True, bool(self._cached)
 
     def take(self, endpoint: str) -> KvEvents:
         """What has changed since this was last asked."""
