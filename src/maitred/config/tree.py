@@ -244,6 +244,15 @@ class Model(Struct, frozen=True):
             "nobody",
         ),
     ] = None
+    responses: Annotated[
+        str,
+        Setting(
+            "responses",
+            choice("chat", "native"),
+            "How its engines are asked for responses that the gateway keeps: by chat completions, or by a "
+            "Responses API of their own.",
+        ),
+    ] = "chat"
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()

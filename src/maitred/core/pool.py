@@ -20,6 +20,7 @@ from maitred.core.words import (
     Endpoint,
     EndpointState,
     Identity,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -27,7 +28,7 @@ from maitred.core.words import (
 )
 
 READY = EndpointState.READY
-GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES) for api in Api]
+GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.RESPONSES) for api in Api]
 """Whether an API's answers are generated, by its number: to hash a member takes longer than all the rest."""
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""

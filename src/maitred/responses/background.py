@@ -17,12 +17,13 @@ from maitred.responses.call import inner_head
 from maitred.responses.follow import follow
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.job import QUEUED, keep, make, told_at_once
+from maitred.responses.model import dialect_of
 from maitred.responses.repeat import repeat
 from maitred.responses.telling import Telling
 from maitred.responses.turn import NO_HISTORY, Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import NewJob, Repeated
-from maitred.wire.responses import chat, response
+from maitred.wire.responses import response
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 
@@ -57,8 +58,9 @@ async def submit(asked: Asked, create: Create) -> Outcome:
 def _band(asked: Asked, create: Create, this: Turn) -> str:
     """The band it waits in. The door judges it as if it came now, so that what it refuses is refused now."""
     service, said = asked.service, asked.site.bands.get(create.said.service_tier or "", "")
-    head = inner_head(asked.exchange.head, this.session(), said)
-    body = chat.request(create, this.said(), stream=bool(create.said.stream))
+    dialect = dialect_of(asked, create)
+    head = inner_head(asked.exchange.head, this.session(), said, dialect.path)
+    body = dialect.request(create, this.said(), stream=bool(create.said.stream))
     who = asked.service_in(said).identify(head.fields)
     order = read(head, body, asked.request_id, service.models, service.rules, who, service.tenants)
     return service.house.gateway.band_of(order.request, order.identity).name

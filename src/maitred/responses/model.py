@@ -16,13 +16,12 @@ from maitred.responses.ids import mint
 from maitred.responses.mcp.tools import Tools
 from maitred.responses.telling import Audience
 from maitred.wire.errors import id_lines
-from maitred.wire.responses import answer as answers
-from maitred.wire.responses import chat
 from maitred.wire.responses.answer import Answer, Mine, nobodys
 from maitred.wire.responses.create import Create
+from maitred.wire.responses.dialects import CHAT, NATIVE, Dialect
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.response import Response
-from maitred.wire.responses.stream import ChatStream
+from maitred.wire.responses.stream import Stream
 
 BROKEN_OFF = "the answer was broken off"
 
@@ -38,6 +37,13 @@ class EngineRefused(Exception):  # noqa: N818 - names what happened
     def message(self) -> str:
         """What it said, in words."""
         return words(self.call.answer) or "the engine refused it"
+
+
+def dialect_of(asked: Asked, create: Create) -> Dialect:
+    """How the engines of the model that is asked for are asked."""
+    models, name = asked.service.models, create.said.model
+    route = models.find(name) if name else models.only
+    return NATIVE if route is not None and route.native else CHAT
 
 
 class Model:
@@ -65,8 +71,9 @@ class Model:
         self._sent = sent
         self._mine: Mine = nobodys
         self._calls = 0
+        self._dialect = dialect_of(asked, create)
         self._call: ModelCall | None = None
-        self._stream: ChatStream | None = None
+        self._stream: Stream | None = None
 
     async def ask(
         self, create: Create, items: Iterable[bytes], session: str, tools: Tools | None = None
@@ -76,14 +83,13 @@ class Model:
         `tools` are those that the gateway runs; their calls are no items of the answer.
         """
         self._create, self._mine = create, tools.mine if tools is not None else nobodys
-        asked, streamed = self._asked, bool(create.said.stream)
-        body = chat.request(
-            create, items, stream=streamed, tools=tools.functions if tools is not None else ()
-        )
+        asked, dialect, streamed = self._asked, self._dialect, bool(create.said.stream)
+        functions = tools.functions if tools is not None else ()
+        body = dialect.request(create, items, stream=streamed, tools=functions)
         band = asked.site.bands.get(create.said.service_tier or "", "")
-        head = inner_head(asked.exchange.head, session, band)
+        head = inner_head(asked.exchange.head, session, band, dialect.path)
         call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
-        self._stream = ChatStream(self._events, create, mint, self._mine) if streamed else None
+        self._stream = dialect.stream(self._events, create, mint, self._mine) if streamed else None
         await journey(asked.service_in(band), call, self._next_id())
         asked.service.journeys.add(asked.task)  # which left it with the journey
         self._call = self._audience.source = None
@@ -125,7 +131,7 @@ class Model:
     def _answer(self, call: ModelCall) -> Answer:
         """What came of the call."""
         if call.refusal is not None:
-            call.refusal.param = chat.param(call.refusal.param)
+            call.refusal.param = self._dialect.param(call.refusal.param)
             raise call.refusal
         if call.started and call.status != 200:
             raise EngineRefused(call)
@@ -139,7 +145,7 @@ class Model:
             return Answer([], error=BROKEN_OFF)
         if not call.whole:
             raise Refusal(Outcome.FAILED_TRUNCATED, BROKEN_OFF)
-        answer = answers.read(call.answer, self._create, mint, self._mine)
+        answer = self._dialect.read(call.answer, self._create, mint, self._mine)
         if answer.error:
             raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
         return answer
