@@ -44,7 +44,7 @@ _turns = (
         _J.created_ms,
         _J.expires_ms,
         func.row_number()
-        .over(partition_by=_J.tenant, order_by=(_J.waiting, _J.created_ms, _J.response_id))
+        .over(partition_by=_J.tenant, order_by=(_J.created_ms, _J.response_id))
         .label("turn"),
     )
     .where(_J.band.in_(bindparam("bands", expanding=True)))
