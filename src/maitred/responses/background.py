@@ -30,6 +30,9 @@ from maitred.wire.responses.events import Events
 if TYPE_CHECKING:
     from maitred.responses.site import Site
 
+COUNT_S = 5.0
+"""How often those that wait are counted."""
+
 
 async def submit(asked: Asked, create: Create) -> Outcome:
     """Queue a turn. What can be known to be wrong with it is said now. Raises Refusal, StateConflict."""
@@ -72,6 +75,7 @@ class Background:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._making: set[asyncio.Task[None]] = set()
+        self._count_at = 0.0
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -95,6 +99,9 @@ class Background:
         store = site.memory.opened
         if store is None:
             return
+        if (now := site.wall()) >= self._count_at:
+            site.figures.waiting = await store.waiting()
+            self._count_at = now + COUNT_S
         for band in gateway.settings.bands:
             room = site.settings.background.running_max - len(self._making)
             if room <= 0 or not gateway.settings.accepting:
