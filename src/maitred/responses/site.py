@@ -14,6 +14,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity
 from maitred.door.headers import on_behalf
 from maitred.door.inflate import packed
+from maitred.door.read import APIS
 from maitred.net.exchange import HttpExchange
 from maitred.observe.turns import Turns
 from maitred.proxy.journey import UNKNOWN, Service
@@ -161,8 +162,9 @@ class Site:
         if handler is create and (called or outcome is not COMPLETED):  # else it was queued, or a repeat
             self.figures.end(outcome)
         if not called:
-            now, key = house.clock(), identity.key
-            house.at_door(AtDoor(now, request_id, outcome, tenant=identity.tenant, key=key))
+            now, api = house.clock(), APIS.get(exchange.head.path)
+            who = identity.tenant, identity.key
+            house.at_door(AtDoor(now, request_id, outcome, api, "", *who))
         service.journeys.discard(task)
 
     def _identify(self, service: Service, exchange: HttpExchange) -> Identity:

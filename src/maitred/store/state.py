@@ -143,6 +143,10 @@ class StateStore:
         """Take the next jobs of these bands, tenants in turn. Each is to be renewed, and finished."""
         return await self._write("take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms))
 
+    async def waiting(self) -> int:
+        """How many jobs wait, for whichever gateway."""
+        return await self._read("waiting", jobs.waiting)
+
     async def cancel(self, tenant: str, id_: str) -> ResponseRow:
         """End a response of the background; one that has ended comes back as it is. Raises NotKept."""
         return await self._write("cancel", lambda c: jobs.cancel(c, tenant, id_))
