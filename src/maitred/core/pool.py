@@ -303,7 +303,8 @@ class Pool:
                 outputs = self._outputs.get(request.model) or self._answers(request.model)
                 outputs.seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
-                self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
+                if self.prefixes is None:  # else it is seen of each prompt
+                    self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
                 estimate = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
                 if not request.prompt_exact and estimate:
                     seen = prompt_tokens / estimate
