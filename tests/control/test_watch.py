@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from maitred.control.watch import ANSWERS_MIN, KINDS, LAG_S, LOOKS, PERIOD_S, STALE_S, Watch
-from maitred.core.events import Answered, Ended
+from maitred.core import kept
+from maitred.core.events import Answered
 from maitred.core.gateway import Gateway
-from maitred.core.outcome import Outcome
 from maitred.core.words import (
     Abilities,
     Api,
@@ -73,8 +73,8 @@ class Scene:
         """So many answers end, of whose prompts so much was thought cached, and so much reported."""
         for _ in range(count):
             ticket = Ticket(Request("r", Api.CHAT, "q", "q", True), Identity(), self.now, self.now + 30)
-            ticket.legs = [Leg(1, ticket, self.endpoints[0], 0, 1, self.now, thought=thought, exact=exact)]
-            self.watch.hears[Ended](Ended(self.now, ticket, Outcome.COMPLETED, Usage(1000, reported, 1)))
+            leg = Leg(1, ticket, self.endpoints[0], 0, 1, self.now, thought=thought, exact=exact)
+            kept.learn(leg, Usage(1000, reported, 1))
 
     def look(self, load: Load | None = None) -> dict[str, tuple[str, str]]:
         """What is found now, by place and kind, after another period in which engines said this."""

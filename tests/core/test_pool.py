@@ -86,7 +86,7 @@ def test_how_far_estimates_are_mended_is_bounded() -> None:
 
 
 def test_what_engines_have_cached_needs_no_room() -> None:
-    some = pool(kv_reserve=0.0)
+    some = pool(kv_reserve=0.0, routing="least-requests")  # which asks of no prompt who has it
     for _ in range(200):
         ended(some, Usage(1000, 800, 10), prompt_tokens=1000, prompt_exact=True)
     assert ticket(some, prompt_tokens=1000, prompt_exact=True).need == pytest.approx(200, abs=5)

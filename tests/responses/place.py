@@ -1,24 +1,26 @@
-"""A gateway that remembers, before a scripted engine, with the network in memory and a database in a file."""
+"""A gateway that remembers, before a scripted engine, with the network in memory and a real database."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import json
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
+from msgspec import structs
+from sqlalchemy import create_engine, make_url, text
+
 from maitred.config.auth import Store
+from maitred.core.words import Identity
 from maitred.net.memory import MemoryNetwork
 from tests.net.http import Answer, post
 from tests.proxy.place import Place, serving
 from tests.proxy.upstream import DONE, FINISH, MODEL, ROLE, USAGE, Plan, stream, whole, word
 
 RESPONSES, CONVERSATIONS = "/v1/responses", "/v1/conversations"
+DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
 P = ParamSpec("P")
 
 
@@ -36,9 +38,9 @@ def streams(*words: str) -> Plan:
     return stream(ROLE, *map(word, words), FINISH, USAGE, DONE)
 
 
-def turn(said: Any = "hi", **members: Any) -> bytes:
+def turn(said: Any = "hi", *headers: str, **members: Any) -> bytes:
     """The request of a turn."""
-    return post(RESPONSES, json.dumps({"model": MODEL, "input": said, **members}).encode())
+    return post(RESPONSES, json.dumps({"model": MODEL, "input": said, **members}).encode(), *headers)
 
 
 def call(method: str, path: str, body: Any = None, *headers: str) -> bytes:
@@ -88,21 +90,30 @@ class Told:
 class Remembering:
     """What a test has in hand: the place, what engines were told, and the tables."""
 
-    def __init__(self, place: Place, file: Path) -> None:
+    def __init__(self, place: Place, url: str) -> None:
         self.place = place
         self.told = Told(place)
-        self._file = file
+        self._url = url
 
     async def ask(self, request: bytes) -> Answer:
         """One request on a new connection, and its answer."""
         return await self.place.ask(request)
 
-    async def turn(self, said: Any = "hi", **members: Any) -> dict[str, Any]:
+    async def turn(self, said: Any = "hi", *headers: str, **members: Any) -> dict[str, Any]:
         """One turn that is answered whole."""
-        answer = await self.ask(turn(said, **members))
+        answer = await self.ask(turn(said, *headers, **members))
         assert answer.status == 200, answer.body
         response: dict[str, Any] = answer.json
         return response
+
+    def tell_tenants_apart(self) -> None:
+        """From now on whoever says x-tenant is that one."""
+
+        def identify(fields: dict[bytes, bytes]) -> Identity:
+            return Identity(tenant=fields.get(b"x-tenant", b"a").decode())
+
+        app = self.place.app
+        app.front.service = app.site.service = structs.replace(app.site.service, identify=identify)
 
     async def get(self, path: str) -> Answer:
         """Read."""
@@ -110,19 +121,20 @@ class Remembering:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table."""
-        with closing(sqlite3.connect(self._file)) as connection:
-            connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]
+        engine = create_engine(make_url(self._url).set(drivername=DRIVERS[self._url.partition(":")[0]]))
+        try:
+            with engine.connect() as connection:
+                return [dict(row) for row in connection.execute(text(f"SELECT * FROM {table}")).mappings()]
+        finally:
+            engine.dispose()
 
 
 @asynccontextmanager
-async def remembering(*plans: Plan, **sections: Any) -> AsyncIterator[Remembering]:
-    """A gateway that answers stateful requests."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "maitred.db"
-        store = Store(url=f"sqlite:///{file}")
-        async with serving(*plans, network=MemoryNetwork(), **{"store": store, **sections}) as place:
-            yield Remembering(place, file)
+async def remembering(url: str, *plans: Plan, **sections: Any) -> AsyncIterator[Remembering]:
+    """A gateway that answers stateful requests, and keeps what they say in this database."""
+    store = Store(url=url)
+    async with serving(*plans, network=MemoryNetwork(), **{"store": store, **sections}) as place:
+        yield Remembering(place, url)
 
 
 def in_real_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -17,8 +17,8 @@ from tests.responses.place import (
 
 
 @in_real_time
-async def test_a_turn_is_answered_and_read_back_as_it_was() -> None:
-    async with remembering(says("Hello!")) as it:
+async def test_a_turn_is_answered_and_read_back_as_it_was(url: str) -> None:
+    async with remembering(url, says("Hello!")) as it:
         response = await it.turn()
         assert response["status"] == "completed"
         assert text_of(response) == "Hello!"
@@ -28,16 +28,16 @@ async def test_a_turn_is_answered_and_read_back_as_it_was() -> None:
 
 
 @in_real_time
-async def test_the_next_turn_tells_the_engine_all_that_was_said() -> None:
-    async with remembering(says("Hello!")) as it:
+async def test_the_next_turn_tells_the_engine_all_that_was_said(url: str) -> None:
+    async with remembering(url, says("Hello!")) as it:
         first = await it.turn("hi")
         await it.turn("and?", previous_response_id=first["id"])
         assert it.told.said == [("user", "hi"), ("assistant", "Hello!"), ("user", "and?")]
 
 
 @in_real_time
-async def test_a_stream_has_one_id_that_can_be_gone_on_from_at_its_end() -> None:
-    async with remembering(streams("Hel", "lo"), says("again")) as it:
+async def test_a_stream_has_one_id_that_can_be_gone_on_from_at_its_end(url: str) -> None:
+    async with remembering(url, streams("Hel", "lo"), says("again")) as it:
         events = events_of(await it.ask(turn(stream=True)))
         assert events[0]["type"] == "response.created"
         assert events[-1]["type"] == "response.completed"
@@ -52,8 +52,8 @@ async def test_a_stream_has_one_id_that_can_be_gone_on_from_at_its_end() -> None
 
 @pytest.mark.parametrize("streamed", [False, True])
 @in_real_time
-async def test_what_is_not_to_be_stored_is_nowhere(streamed: bool) -> None:
-    async with remembering(streams("Hi") if streamed else says("Hi")) as it:
+async def test_what_is_not_to_be_stored_is_nowhere(url: str, streamed: bool) -> None:
+    async with remembering(url, streams("Hi") if streamed else says("Hi")) as it:
         answer = await it.ask(turn(stream=streamed, store=False))
         response = events_of(answer)[-1]["response"] if streamed else answer.json
         assert text_of(response) == "Hi"

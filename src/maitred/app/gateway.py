@@ -169,6 +169,8 @@ class GatewayApp:
             "the accounts": self._accountant.run,
             "watching": self.watch.run,
             "comparing token ids": self.tokens.run,
+            "the leases": self.site.keep_leases,
+            "the background": self.site.background.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
         self._tasks = [asyncio.create_task(kept(name, loop)) for name, loop in loops.items()]

@@ -47,23 +47,23 @@ class Memory:
         self._findings = findings
         self._observed = observed
         self._opening = asyncio.Lock()
-        self._state: StateStore | None = None
+        self.opened: StateStore | None = None
         self._own: Database | None = None
 
     async def __call__(self) -> StateStore:
         """The store. Raises StoreError."""
-        if self._state is not None:
-            return self._state
+        if self.opened is not None:
+            return self.opened
         async with self._opening:
-            if self._state is None:
+            if self.opened is None:
                 try:
-                    self._state = await self._open()
+                    self.opened = await self._open()
                 except StoreError as error:
                     what = f"{error}; stateful requests are answered with 503, all others go on"
                     self._findings.tell(KIND, PLACE, what, "see to the database, or write store: {url: …}")
                     raise
                 self._findings.settle(KIND, PLACE)
-        return self._state
+        return self.opened
 
     async def start(self) -> None:
         """Open it now, if it was named or is there already. Raises SchemaError; being away is no error."""
@@ -77,8 +77,8 @@ class Memory:
 
     async def close(self) -> None:
         """Let go of it."""
-        if self._state is not None:
-            await self._state.close()
+        if self.opened is not None:
+            await self.opened.close()
         if self._own is not None:
             with suppress(StoreError):
                 await self._own.close()

@@ -29,6 +29,9 @@ class Kept(Struct, frozen=True):
             "delivered as incomplete, `finish` completes and keeps it.",
         ),
     ] = "abort"
+    waiting_max: Annotated[
+        int, Setting("waiting", NUMBER, "Most background responses of its that may wait.")
+    ] = 1000
 
 
 class Background(Struct, frozen=True):

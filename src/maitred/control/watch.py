@@ -13,9 +13,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from maitred.core.events import Answered, Ended, Hears
+from maitred.core.events import Answered, Hears
 from maitred.core.gateway import Gateway
-from maitred.core.outcome import Outcome
 from maitred.core.words import Endpoint, EndpointState
 from maitred.observe.findings import Findings
 
@@ -46,10 +45,13 @@ STALE_S = 30.0
 LAG_S = 0.01
 """A loop this late on average between two looks holds streams up by half a token and more."""
 
-READY, COMPLETED = EndpointState.READY, Outcome.COMPLETED
+READY = EndpointState.READY
 
 _Key = tuple[str, str]
 LOOP: _Key = ("loop_lag", "gateway")
+
+
+NEVER_JUDGED = (0, 0, 0, 0)
 
 
 class Firsts:
@@ -62,18 +64,6 @@ class Firsts:
 
     def __init__(self) -> None:
         self.answers = self.late = self.held = 0
-
-
-class Found:
-    """Answers of one endpoint since the last look whose prompts were thought cached in part.
-
-    `thought` and `found` are tokens; of `told` answers the engine itself had told what it has.
-    """
-
-    __slots__ = ("answers", "found", "thought", "told")
-
-    def __init__(self) -> None:
-        self.answers = self.thought = self.found = self.told = 0
 
 
 class Watch:
@@ -89,13 +79,13 @@ class Watch:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.hears: Hears = {Answered: self._answered, Ended: self._ended}
+        self.hears: Hears = {Answered: self._answered}
         self._gateway = gateway
         self._findings = findings
         self._clock = clock
         self._sleep = sleep
         self._firsts: dict[str, Firsts] = {}
-        self._found: dict[str, Found] = {}
+        self._judged: dict[Endpoint, tuple[int, ...]] = {}  # figures of the last look
         self._late_s, self._beats = 0.0, 0
         self._minutes: dict[_Key, deque[tuple[float, ...]]] = {}
         self._seen: dict[_Key, deque[tuple[float, ...]]] = {}
@@ -116,14 +106,14 @@ class Watch:
         """What is wrong now, each as (kind, where, what, do); to be asked each PERIOD_S."""
         self._seen = {}
         firsts, self._firsts = self._firsts, {}
-        caches, self._found = self._found, {}
+        judged, self._judged = self._judged, {}
         found = [*self._lags()]
         for pool, endpoints in self._gateway.table.by_pool.items():
             found += self._late(pool, firsts.get(pool) or Firsts())
             found += self._low(pool, endpoints)
             found += self._queues(pool, endpoints)
             for endpoint in endpoints:
-                found += self._absent(endpoint, caches.get(endpoint.name) or Found())
+                found += self._absent(endpoint, judged.get(endpoint, NEVER_JUDGED))
         told = {(kind, where): self._told.get((kind, where), (what, do)) for kind, where, what, do in found}
         self._minutes, self._told = self._seen, told
         return [(kind, where, what, do) for (kind, where), (what, do) in told.items()]
@@ -141,20 +131,6 @@ class Watch:
         if event.at - ticket.arrival > goal_s:
             firsts.late += 1
             firsts.held += event.leg.seated_at - ticket.arrival > goal_s / 2
-
-    def _ended(self, event: Ended) -> None:
-        legs, usage = event.ticket.legs, event.usage
-        if not legs or legs[-1].thought <= 0:  # nothing was predicted
-            return
-        if usage is None or not usage.exact or event.outcome is not COMPLETED:
-            return
-        leg, cached = legs[-1], usage.cached_tokens
-        name = leg.endpoint.name
-        found = self._found.get(name) or self._found.setdefault(name, Found())
-        found.answers += 1
-        found.thought += leg.thought
-        found.found += min(leg.thought, cached)
-        found.told += leg.exact
 
     def _late(self, pool: str, now: Firsts) -> Iterator[tuple[str, str, str, str]]:
         minute = self._minute(("ttft_missed", pool), now.answers, now.late, now.held)
@@ -190,9 +166,11 @@ class Watch:
                 what = "requests wait inside the engine, where nobody can order or refuse them"
                 yield *key, what, f"lower cap of {pool}, or see who else sends it requests"
 
-    def _absent(self, endpoint: Endpoint, now: Found) -> Iterator[tuple[str, str, str, str]]:
+    def _absent(self, endpoint: Endpoint, before: Sequence[int]) -> Iterator[tuple[str, str, str, str]]:
         key = ("cache_absent", endpoint.name)
-        minute = self._minute(key, now.answers, now.thought, now.found, now.told)
+        now = endpoint.judged, endpoint.expected_tokens, endpoint.found_tokens, endpoint.told
+        self._judged[endpoint] = now
+        minute = self._minute(key, *(new - old for new, old in zip(now, before, strict=True)))
         answers, thought, found, told = (sum(counts) for counts in zip(*minute, strict=True))
         least = (FOUND_TOLD if 2 * told > answers else FOUND) * (FOUND_AGAIN if key in self._told else 1)
         if answers < ANSWERS_MIN or found >= least * thought:

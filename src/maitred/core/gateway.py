@@ -114,9 +114,6 @@ class Gateway:
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
-        if pool.prefixes is not None:
-            pool.look_up(ticket, now)
-            pool.send_home(ticket)
         if queue.waiting or queue.full(request.body_bytes, limits):
             try:
                 self._let_wait(ticket, pool, now)
@@ -398,9 +395,8 @@ class Gateway:
         turn = self._turn = endpoint.turn = self._turn + 1
         endpoint.seated += 1
         attempts = ticket.attempts = ticket.attempts + 1
-        leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now)
-        if pool.prefixes is not None:
-            pool.predict(leg)
+        thought, exact = pool.thought(ticket, endpoint)
+        leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now, thought, exact)
         saturation.reserve(leg, now)
         if pool.prefixes is not None:
             pool.prefixes.seated(ticket, endpoint)

@@ -15,12 +15,12 @@ from maitred.core.prefix import MEMORY, MEMORY_ELSE, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
+    NOTHING_CACHED,
     Api,
     BandSettings,
     Endpoint,
     EndpointState,
     Identity,
-    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -100,12 +100,22 @@ class Pool:
             prompt_tokens = int(prompt_tokens * self._ratio)
         expected = 0.0
         if GENERATES[request.api]:
-            expected = self._answers(request.model).expected(identity.tenant)
+            outputs = self._outputs.get(request.model) or self._answers(request.model)
+            expected = outputs.expected(identity.tenant)
             most = request.output_tokens_max
             if most and most < expected:
                 expected = float(most)
             expected *= request.sequences
-        fresh = int(prompt_tokens * self._fresh)
+        cached, home, reuse = NOTHING_CACHED, "", 0.0
+        if (prefixes := self.prefixes) is None:
+            fresh = int(prompt_tokens * self._fresh)
+        else:
+            cached, reuse = self._cached(prefixes, request, prompt_tokens, now), prefixes.reuse
+            fresh = prompt_tokens
+            for name, tokens in cached.items():  # the first has the most
+                fresh -= tokens
+                home = name if tokens >= NEW * prompt_tokens else ""
+                break
         need = fresh + int(limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
         # By position, in the order of the fields: keywords cost as much again.
@@ -123,29 +133,36 @@ class Pool:
             need,
             lane,
             fresh,
+            cached,
+            home,
+            reuse,
         )
 
-    def look_up(self, ticket: Ticket, now: float) -> None:
-        """See who has how much of the prompt by now: as engines tell where they do, else as is thought."""
-        prefixes, blocks, request = self.prefixes, self.blocks, ticket.request
-        assert prefixes is not None  # noqa: S101 - asked where there are some
-        cached = prefixes.match(request, ticket.prompt_tokens)
+    def _cached(
+        self, prefixes: Prefixes, request: Request, prompt_tokens: int, now: float
+    ) -> Mapping[str, int]:
+        """Who has how much of a prompt by now: as engines tell where they do, else as is thought."""
+        blocks, cached = self.blocks, prefixes.match(request, prompt_tokens)
         if blocks.told and request.blocks:
-            cached = _known(blocks.match(request, now), cached, blocks)
-        ticket.cached = cached
+            return _known(blocks.match(request, now), cached, blocks)
+        return cached
+
+    def look_up(self, ticket: Ticket, now: float) -> None:
+        """See once more who has how much of its prompt."""
+        prefixes = self.prefixes
+        assert prefixes is not None  # noqa: S101 - asked where there are some
+        ticket.cached = self._cached(prefixes, ticket.request, ticket.prompt_tokens, now)
         ticket.reuse = prefixes.reuse
-        fresh = ticket.prompt_tokens
-        for tokens in cached.values():  # the first is the most
-            fresh -= tokens
-            break
+        fresh = ticket.prompt_tokens - next(iter(ticket.cached.values()), 0)  # the first has the most
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
 
-    def predict(self, leg: Leg) -> None:
-        """Say how much of its prompt the endpoint of a leg should have, and whether its engine told so."""
-        ticket, name = leg.ticket, leg.endpoint.name
-        leg.thought = ticket.cached.get(name, 0)
-        leg.exact = name in self.blocks.told and bool(ticket.request.blocks)
+    def thought(self, ticket: Ticket, endpoint: Endpoint) -> tuple[int, bool]:
+        """How much of the prompt should be there, and whether its engine told so; -1 where nobody knows."""
+        if self.prefixes is None:
+            return -1, False
+        name = endpoint.name
+        return ticket.cached.get(name, 0), name in self.blocks.told and bool(ticket.request.blocks)
 
     def went(self, leg: Leg, now: float) -> None:
         """The request of a leg went elsewhere than was meant; what was thought of that one fades."""
@@ -300,7 +317,8 @@ class Pool:
         if usage.exact:
             if usage.output_tokens and ticket.expected:
                 tokens = usage.output_tokens // request.sequences
-                self._answers(request.model).seen(ticket.identity.tenant, tokens)
+                outputs = self._outputs.get(request.model) or self._answers(request.model)
+                outputs.seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
                 self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
                 estimate = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN

@@ -80,30 +80,29 @@ class Prefixes:
         """
         keys = request.prefix or request.blocks
         masks, names = self._masks.by_key, self._masks.names
-        if not keys or keys[0] not in masks:
+        others = masks.get(keys[0], 0) if keys else 0  # who has any of it and was not told of yet
+        if not others:
             return NOTHING_CACHED
         cached: dict[str, int] = {}
-        seen, end = 0, len(keys)
+        end = len(keys)
         mask = masks.get(keys[-1], 0)  # of a prompt that came before
         while True:
             if not mask:
-                low, high = 0, end  # the longest beginning shorter than `end` that another one has
+                low, high = 1, end  # the longest beginning, no longer than `end`, that one of the others has
                 while low < high:
                     middle = (low + high) // 2
-                    if masks.get(keys[middle], 0) & ~seen:
+                    if masks.get(keys[middle], 0) & others:
                         low = middle + 1
                     else:
                         high = middle
-                if not low:
-                    return cached
-                mask, end = masks[keys[low - 1]] & ~seen, low
+                mask, end = masks[keys[low - 1]] & others, low
             tokens = _tokens(request, end, prompt_tokens)
-            seen |= mask
+            others ^= mask
             while mask:
                 bit = mask & -mask
                 cached[names[bit]] = tokens
                 mask ^= bit
-            if len(cached) == len(names):
+            if not others:
                 return cached
             end -= 1
 

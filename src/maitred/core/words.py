@@ -7,11 +7,12 @@ are float seconds on the shell's monotonic clock; token counts are ints.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from maitred.core.holders import Hold
 from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
@@ -173,6 +174,9 @@ class Facts(Struct, frozen=True, gc=False):
     started_at: float | None = None
 
 
+NO_FACTS = Facts()
+
+
 class Load(Struct, frozen=True, gc=False):
     """What an engine says of its work: sequences running and waiting; use of its KV cache, 0 to 1."""
 
@@ -196,7 +200,8 @@ def writes_guess() -> Line:
     return Line(0.02, 0.0002)
 
 
-class Endpoint(Struct, eq=False):
+@dataclass(slots=True, eq=False)  # a Struct's attributes cost many times as much to set
+class Endpoint:
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
     `running` is the ledger: legs now holding a place. `seated` counts legs ever given to it, `turn` is the
@@ -208,8 +213,9 @@ class Endpoint(Struct, eq=False):
 
     `reserved`: tokens of its KV cache set aside. `unread`: tokens of streams that have told nothing yet.
     `rests_until`: it asked to be left alone. `kept`: the part of what it was thought to have cached that it
-    had, by `thought` and `found` tokens, fading sums. `cap`: places, where the settings leave that to us; it
-    was changed at `cap_at`, and `busiest` is the most that ran since.
+    had, by `thought` and `found` tokens, fading sums. `expected_tokens` and `found_tokens` are whole sums,
+    by `judged` answers, of which for `told` ones the engine itself had told what it has. `cap`: places, where
+    the settings leave that to us; it was changed at `cap_at`, and `busiest` is the most that ran since.
 
     `reads` predicts the seconds to a first token by the tokens to be read until then, `writes` those of each
     token after it by the streams that run; `speed` is the prompt tokens a second to reckon with. `busy_s`:
@@ -224,14 +230,14 @@ class Endpoint(Struct, eq=False):
     url: str
     state: EndpointState = EndpointState.PROBING
     incarnation: int = 0
-    facts: Facts = Facts()
+    facts: Facts = NO_FACTS
     why: str = ""
     running: int = 0
     seated: int = 0
     turn: int = 0
     cold: int = 0
     begun: int = 0
-    reading: dict[int, Leg] = {}
+    reading: dict[int, Leg] = field(default_factory=dict)
     read_since: float = 0.0
     listed: bool = True
     held: bool = False
@@ -259,6 +265,10 @@ class Endpoint(Struct, eq=False):
     kept: float = 1.0
     thought: float = 0.0
     found: float = 0.0
+    expected_tokens: int = 0
+    found_tokens: int = 0
+    judged: int = 0
+    told: int = 0
     cap: int = 0
     cap_at: float = 0.0
 
@@ -290,6 +300,8 @@ class Leg(Struct, eq=False):
     incarnation: int
     attempt: int
     seated_at: float
+    thought: int = -1
+    exact: bool = False
     phase: LegPhase = LegPhase.SEATED
     sent_at: float = 0.0
     answered_at: float = 0.0
@@ -300,8 +312,6 @@ class Leg(Struct, eq=False):
     ahead: float = 0.0
     read_at: float = 0.0
     busy_s: float = 0.0
-    thought: int = -1
-    exact: bool = False
     receipt: Receipt | None = None
 
 
@@ -343,6 +353,9 @@ class Ticket(Struct, eq=False):
     need: int = 0
     lane: tuple[str, ...] = ()
     fresh: int = 0
+    cached: Mapping[str, int] = NOTHING_CACHED
+    home: str = ""
+    reuse: float = 0.0
     rank: int = 0
     ttft_s: float = 0.0
     phase: Phase = Phase.QUEUED
@@ -354,9 +367,6 @@ class Ticket(Struct, eq=False):
     flow: Any = None
     charged: float = 0.0
     hold: Hold | None = None
-    cached: Mapping[str, int] = NOTHING_CACHED
-    home: str = ""
-    reuse: float = 0.0
 
 
 class Go(Struct, frozen=True, gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,13 @@ KEY_BYTES_MAX = 255
 
 
 class Asked(Struct, eq=False):
-    """What its handler has in hand. `ids` are those of its path; `called`: its model call told of it."""
+    """What its handler has in hand: `task` is its own, `ids` those of its path.
+
+    `called`: a model call has its request id, so that is what the observers are told of.
+    """
 
     site: Site
+    task: asyncio.Task[None]
     exchange: HttpExchange
     request_id: str
     service: Service

@@ -1,4 +1,4 @@
-"""Reading responses back: get, delete, cancel, and the items they were made from."""
+"""Reading back what is kept: a response with its output, and pages of items."""
 
 from __future__ import annotations
 
@@ -7,34 +7,14 @@ from typing import cast
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.responses.asked import Asked
-from maitred.store.state_rows import Listed, NotKept, Page, ResponseRow
+from maitred.store.state_rows import EXPIRED, FAILED, Listed, NotKept, Page, ResponseRow
 from maitred.wire.responses import lists, response
 from maitred.wire.responses.items import Item
 from maitred.wire.responses.response import Response, Status
 
 ITEMS_AT_ONCE = 1000
-
-
-async def retrieve(asked: Asked) -> Outcome:
-    """Answer GET of a response."""
-    row = await asked.store.response(asked.tenant, asked.ids[0])
-    asked.respond((await whole(asked, row)).encode())
-    return Outcome.COMPLETED
-
-
-async def delete(asked: Asked) -> Outcome:
-    """Forget a response, and stop it if it runs."""
-    await asked.store.delete_response(asked.tenant, asked.ids[0])
-    asked.site.stop(asked.ids[0])
-    asked.respond(response.deleted(asked.ids[0]))
-    return Outcome.COMPLETED
-
-
-async def input_items(asked: Asked) -> Outcome:
-    """List what a response was made from, what came before its turn left out."""
-    store, tenant, id_ = asked.store, asked.tenant, asked.ids[0]
-    await tell_page(asked, lambda page: store.response_items(tenant, id_, page, output=False))
-    return Outcome.COMPLETED
+WAITED = "it waited too long to be made"
+ITS_MAKER_DIED = "the gateway that made it went away"
 
 
 async def tell_page(asked: Asked, read: Callable[[Page], Awaitable[Listed]]) -> None:
@@ -54,5 +34,7 @@ async def whole(asked: Asked, row: ResponseRow) -> Response:
     page = Page(ITEMS_AT_ONCE, descending=False)
     found = await asked.store.response_items(asked.tenant, row.id, page, output=True)
     restored = response.restore(row.snapshot, [item.data for item in found.items])
+    if row.status == FAILED and restored.error is None:  # nobody was there to say so
+        restored.fail(Outcome.FAILED_INTERNAL, WAITED if row.reason == EXPIRED else ITS_MAKER_DIED)
     restored.status = cast("Status", row.status)
     return restored

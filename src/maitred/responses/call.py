@@ -37,18 +37,19 @@ class ModelCall:
 
     `hear` is given the bytes of a stream as they come; `fed` is told who feeds it, whenever the request
     leaves for an engine. Afterwards: `refusal`, where it got no answer; else the answer's `status` and
-    `headers` (lines), and `answer` if it was no stream. `whole` is False where it broke off.
+    `headers` (lines), and `answer` if it was no stream. `whole` is False where it broke off; `over` is, too,
+    where it was stopped.
     """
 
     __slots__ = (
-        "_fed", "_flow", "_hear", "_leave", "_parts", "_streamed", "body", "head", "headers", "refusal",
-        "started", "status", "whole",
+        "_fed", "_flow", "_hear", "_leave", "_parts", "_streamed", "body", "head", "headers", "over",
+        "refusal", "started", "status", "whole",
     )  # fmt: skip
 
     def __init__(self, head: RequestHead, body: bytes, hear: Hear, fed: Fed, *, streamed: bool) -> None:
         self.head = head
         self.body = body
-        self.started = self.whole = False
+        self.over = self.started = self.whole = False
         self.status = 0
         self.headers = b""
         self.refusal: Refusal | None = None
@@ -88,6 +89,7 @@ class ModelCall:
 
     def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None) -> None:  # noqa: ARG002
         """See Exchange."""
+        self.over = True
         if not self.started:
             self.refusal = refusal
 
@@ -95,7 +97,7 @@ class ModelCall:
 
     def respond(self, status: int, headers: bytes, body: bytes) -> None:
         """See Exchange."""
-        self.started = self.whole = True
+        self.over = self.started = self.whole = True
         self.status, self.headers = status, headers
         self._parts.append(body)
 
@@ -116,7 +118,8 @@ class ModelCall:
     def end(self, body: bytes = b"") -> None:
         """See Exchange."""
         self.write(body)
-        self.whole = True
+        self.over = self.whole = True
 
     def abort(self) -> None:
-        """See Exchange: `whole` says that it is not."""
+        """See Exchange."""
+        self.over = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from maitred.config.responses import Kept
 from maitred.config.tree import Config
@@ -16,10 +16,12 @@ from maitred.door.headers import on_behalf
 from maitred.door.inflate import packed
 from maitred.net.exchange import HttpExchange
 from maitred.proxy.journey import UNKNOWN, Service
-from maitred.responses import back, conversations
+from maitred.responses import conversations, stored
 from maitred.responses.asked import Asked
+from maitred.responses.background import Background
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
+from maitred.responses.news import News
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import StateConflict
 
@@ -31,8 +33,9 @@ log = logging.getLogger("maitred.responses")
 Handler = Callable[[Asked], Awaitable[Outcome]]
 ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
     ("responses",): {"POST": create},
-    ("responses", "*"): {"GET": back.retrieve, "DELETE": back.delete},
-    ("responses", "*", "input_items"): {"GET": back.input_items},
+    ("responses", "*"): {"GET": stored.retrieve, "DELETE": stored.delete},
+    ("responses", "*", "cancel"): {"POST": stored.cancel},
+    ("responses", "*", "input_items"): {"GET": stored.input_items},
     ("conversations",): {"POST": conversations.create},
     ("conversations", "*"): {
         "GET": conversations.retrieve,
@@ -46,23 +49,34 @@ ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
 ROOT = "/v1/"
 
 
+class Memory(Protocol):
+    """Gives the store. `opened` is None until somebody has asked for it."""
+
+    opened: StateStore | None
+
+    async def __call__(self) -> StateStore:
+        """The store. Raises StoreError."""
+
+
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time.
 
-    `memory` gives the store, opened; it raises StoreError. `wall` is UTC in seconds. `running` holds the ids
-    of responses that are being made here and that the store knows of.
+    `wall` is UTC in seconds. `running` holds the
+    responses that are being made here and that the store knows of, each with what stops it.
     """
 
     def __init__(
         self,
         service: Service,
         config: Config,
-        memory: Callable[[], Awaitable[StateStore]],
+        memory: Memory,
         wall: Callable[[], float],
     ) -> None:
         self.service = service
         self.wall = wall
-        self.running: set[str] = set()
+        self.running: dict[str, Callable[[], object]] = {}
+        self.news = News()
+        self.background = Background(self)
         self._memory = memory
         self.apply(config)
 
@@ -76,6 +90,11 @@ class Site:
     def kept(self, tenant: str) -> Kept:
         """How this tenant's turns are kept."""
         return self.config.tenants.get(tenant, self.config.default_tenant).responses
+
+    @property
+    def opened(self) -> StateStore | None:
+        """The store, if anybody has asked for it yet."""
+        return self._memory.opened
 
     def now_ms(self) -> int:
         """The time, UTC, in ms since 1970."""
@@ -109,12 +128,13 @@ class Site:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
-            asked = Asked(self, exchange, request_id, service, identity, await self._memory(), ids)
+            store = await self._memory()
+            asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)
         except (Refusal, StateConflict, StoreError) as wrong:
             refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
             outcome = refusal.outcome
-            exchange.refuse(refusal, request_id, Api.CHAT)
+            exchange.fail(refusal, request_id, Api.CHAT)
         except asyncio.CancelledError:
             outcome = Outcome.CLIENT_GONE
         except Exception:
@@ -131,8 +151,28 @@ class Site:
             identity = on_behalf(exchange.head.fields, identity, service.tenants)
         return identity
 
+    # -- what runs --------------------------------------------------------------------------------
+
     def stop(self, response_id: str) -> None:
-        """A response is not wanted any more: end it, if it runs here."""
+        """A response is not to be made any more: end it, if it is made here."""
+        if (stop := self.running.pop(response_id, None)) is not None:
+            stop()
+
+    async def keep_leases(self) -> None:
+        """Say again and again what is being made here, and hear what is not wanted any more."""
+        while True:
+            await asyncio.sleep(self.settings.lease_s / 3)
+            if not self.running:
+                continue
+            asked = list(self.running)
+            try:
+                store = await self._memory()
+                wanted = await store.renew(asked, self.now_ms() + self.lease_ms)
+            except StoreError:
+                continue  # the next time may be early enough
+            for response_id in asked:
+                if response_id not in wanted:
+                    self.stop(response_id)
 
 
 def _route(path: str) -> tuple[Mapping[str, Handler], list[str]] | None:

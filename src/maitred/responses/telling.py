@@ -6,14 +6,35 @@ came is held; a refusal in between leaves nothing to take back.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from maitred.net.exchange import Flow, HttpExchange
 
 
-class Telling:
-    """The stream of events of one turn; the exchange's flow.
+class Audience(Protocol):
+    """Who is told the events of a turn.
 
     `said` is whether anything has left. `source` feeds it, and is asked to wait where the client is slow.
     """
+
+    said: bool
+    source: Flow | None
+
+    def begin(self, headers: bytes) -> None:
+        """What the head of the answer says, once it is known."""
+
+    def open(self) -> None:
+        """The id may be known from now on."""
+
+    def say(self, events: bytes) -> None:
+        """The next events, as they go over the wire."""
+
+    def end(self, events: bytes) -> None:
+        """The last events."""
+
+
+class Telling:
+    """An Audience: the client. It is the exchange's flow."""
 
     __slots__ = ("_exchange", "_headers", "_held", "_open", "said", "source")
 
@@ -25,11 +46,11 @@ class Telling:
         self.source: Flow | None = None
 
     def begin(self, headers: bytes) -> None:
-        """What the head of the answer says, once it is known."""
+        """See Audience."""
         self._headers = headers
 
     def say(self, events: bytes) -> None:
-        """The next events, as they go over the wire."""
+        """See Audience."""
         if self.said:
             if not self._exchange.gone:
                 self._exchange.write(events)
@@ -38,12 +59,12 @@ class Telling:
             self._start()
 
     def open(self) -> None:
-        """The id may be known from now on."""
+        """See Audience."""
         self._open = True
         self._start()
 
     def end(self, events: bytes) -> None:
-        """The last events."""
+        """See Audience."""
         self.say(events)
         if self.said and not self._exchange.gone:
             self._exchange.end()

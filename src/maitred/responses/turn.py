@@ -1,7 +1,7 @@
 """One turn: what was said before, what is said now, what the model says to it. Read this first.
 
 Its stations are a screen: remember, ask the model, keep, say that it is complete. A call of the model is a
-journey like any other (`call.py`), run inside this turn's task; what a stream brings passes through in
+journey like any other (`model.py`), run inside this turn's task; what a stream brings passes through in
 callbacks (`telling.py`). Before the client hears the end, the store has all of the turn or nothing.
 """
 
@@ -13,15 +13,13 @@ from contextlib import suppress
 from itertools import chain
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.net.exchange import Flow
-from maitred.proxy.journey import journey
 from maitred.responses.asked import Asked
-from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.errors import PREVIOUS, refusal_of
 from maitred.responses.ids import RESPONSE, mint
+from maitred.responses.model import EngineRefused, Model
 from maitred.responses.repeat import repeat
 from maitred.responses.settled import settled
-from maitred.responses.telling import Telling
+from maitred.responses.telling import Audience, Telling
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import (
     LEFT,
@@ -33,32 +31,25 @@ from maitred.store.state_rows import (
     Repeated,
     StateConflict,
 )
-from maitred.wire.responses import answer as answers
-from maitred.wire.responses import chat, response
+from maitred.wire.responses import response
 from maitred.wire.responses.answer import Answer
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import DONE, Events
 from maitred.wire.responses.items import Item
-from maitred.wire.responses.stream import ChatStream
+from maitred.wire.responses.response import Response
 
 NO_HISTORY = History("")
-
-
-class EngineRefused(Exception):  # noqa: N818 - names what happened
-    """The engine would not take the request; `call` has what it said, in the client's shape."""
-
-    def __init__(self, call: ModelCall) -> None:
-        super().__init__()
-        self.call = call
+NO_ANSWER = Answer([])
 
 
 async def turn(asked: Asked, create: Create) -> Outcome:
     """Answer one turn. Raises Refusal, StateConflict or StoreError as long as nothing of it was said."""
-    this = Turn(asked, create)
+    audience, events = Telling(asked.exchange), Events()
+    this = Turn(asked, create, _begun(asked, create), events, audience)
     asked.exchange.watch(this.leave)
     try:
         await this.remember()
-        answer = await this.ask()
+        answer = await this.ask() if not this.unwanted else NO_ANSWER
         if this.unwanted:
             return await this.give_up(answer)
         await this.keep(answer)
@@ -70,31 +61,35 @@ async def turn(asked: Asked, create: Create) -> Outcome:
     except Repeated as before:
         return await repeat(asked, create, before.row)
     except (Refusal, StateConflict, StoreError) as wrong:
-        await this.forget()
-        if not this.telling.said:
+        if not audience.said:
+            await this.forget()
             raise
         refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
-        this.telling.end(this.events.error(refusal.outcome.code, refusal.message) + DONE)
+        audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
         return refusal.outcome
+
+
+def _begun(asked: Asked, create: Create) -> Response:
+    return response.begin(create, mint(RESPONSE), int(asked.site.wall()))
 
 
 class Turn:
     """What one turn has in hand. `begun` is the writing of its row, where that comes before its end."""
 
-    def __init__(self, asked: Asked, create: Create) -> None:
+    def __init__(
+        self, asked: Asked, create: Create, response: Response, events: Events, audience: Audience
+    ) -> None:
         self.asked = asked
         self.create = create
-        self.response = response.begin(create, mint(RESPONSE), int(asked.site.wall()))
-        self.events = Events()
-        self.telling = Telling(asked.exchange)
+        self.response = response
+        self.events = events
+        self.audience = audience
         self.inputs: list[Item] = []
         self.history = NO_HISTORY
         self.begun: asyncio.Future[History] | None = None
+        self.model = Model(asked, create, response, events, audience, self._sent)
         self._finishes = asked.site.kept(asked.tenant).on_leave == "finish"
         self._left = False
-        self._headers = b""
-        self._call: ModelCall | None = None
-        self._stream: ChatStream | None = None
 
     @property
     def unwanted(self) -> bool:
@@ -104,27 +99,33 @@ class Turn:
     def leave(self) -> None:
         """The client has left."""
         self._left = True
-        if self.unwanted and self._call is not None:
-            self._call.leave()
+        if self.unwanted:
+            self.model.stop()
 
     # -- remember ---------------------------------------------------------------------------------
 
     async def remember(self) -> None:
         """Learn what was said before; where turns exclude each other, be the one that runs."""
-        create, store, tenant = self.create, self.asked.store, self.asked.tenant
-        self.inputs = await settled(self.asked, create.input)
-        conversation, previous = create.conversation_id, create.said.previous_response_id
+        self.inputs = await settled(self.asked, self.create.input)
+        try:
+            await self._recall(self.create.said.previous_response_id, self.create.conversation_id)
+        except Repeated:
+            raise
+        except StateConflict as wrong:
+            named = "conversation" if self.create.conversation_id is not None else PREVIOUS
+            raise refusal_of(wrong, named) from None
+
+    async def _recall(self, previous: str | None, conversation: str | None) -> None:
+        store, tenant = self.asked.store, self.asked.tenant
+        opens = self.create.stored and self.begun is None
         if previous is not None:
-            try:
-                self.history = await store.history(tenant, previous, self._bounds())
-            except StateConflict as wrong:
-                raise refusal_of(wrong, PREVIOUS) from None
-        if create.stored and (conversation is not None or self.asked.idempotency_key):
+            self.history = await store.history(tenant, previous, self._bounds())
+        if opens and (conversation is not None or self.asked.idempotency_key):
             begun = await self._begin()
             self.history = begun if conversation is not None else self.history
         elif conversation is not None:
             self.history = await store.conversation_history(tenant, conversation, self._bounds())
-        elif create.stored and previous is None:
+        elif opens and previous is None:
             await store.check()  # else only the end of the turn would show that it cannot be kept
 
     def _bounds(self) -> Bounds:
@@ -135,19 +136,21 @@ class Turn:
         """Have the store know of this turn from now on; nothing is said before it does."""
         site = self.asked.site
         now_ms = site.now_ms()
-        writing = self.asked.store.begin(self._new(now_ms), self._bounds(), now_ms, now_ms + site.lease_ms)
+        new, lease_ms = self.new(now_ms), now_ms + site.lease_ms
+        writing = self.asked.store.begin(new, self._bounds(), now_ms, lease_ms)
         self.begun = begun = asyncio.ensure_future(writing)
         begun.add_done_callback(self._has_begun)
         return begun
 
     def _has_begun(self, begun: asyncio.Future[History]) -> None:
         if not begun.cancelled() and begun.exception() is None:
-            self.asked.site.running.add(self.response.id)
-            self.telling.open()
-        elif self._call is not None:
-            self._call.leave()  # what cannot be kept is not worth the engine's time
+            self.asked.site.running[self.response.id] = self.model.stop
+            self.audience.open()
+        else:
+            self.model.stop()  # what cannot be kept is not worth the engine's time
 
-    def _new(self, now_ms: int) -> NewResponse:
+    def new(self, now_ms: int) -> NewResponse:
+        """The response as the store is told of it."""
         create, asked = self.create, self.asked
         return NewResponse(
             id=self.response.id,
@@ -159,6 +162,7 @@ class Turn:
             previous_id=create.said.previous_response_id,
             root_id=self.history.root_id,
             conversation_id=create.conversation_id,
+            background=bool(create.said.background),
             idempotency_key=asked.idempotency_key or None,
             digest=asked.digest if asked.idempotency_key else b"",
         )
@@ -166,74 +170,28 @@ class Turn:
     # -- ask the model ----------------------------------------------------------------------------
 
     async def ask(self) -> Answer:
-        """Call the model with all that was said so far. Raises Refusal, EngineRefused."""
-        asked, create = self.asked, self.create
-        if self.unwanted:
-            return Answer([])
-        streamed = bool(create.said.stream)
-        body = chat.request(create, self._said(), stream=streamed)
-        band = asked.site.bands.get(create.said.service_tier or "", "")
-        head = inner_head(asked.exchange.head, self._session(), band)
-        call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
-        self._stream = ChatStream(self.events, create, mint) if streamed else None
-        if not create.stored:
-            self.telling.open()
-        asked.called = True
-        await journey(asked.service_in(band), call, asked.request_id)
-        self._call = self.telling.source = None
+        """Have the model answer to all that was said so far. Raises Refusal, EngineRefused."""
+        if not self.create.stored:
+            self.audience.open()
+        answer = await self.model.ask(self.said(), self.session())
         if self.begun is not None:
             await self.begun
-        return self._answer(call)
+        return answer
 
-    def _session(self) -> str:
+    def _sent(self) -> None:
+        """The request leaves for an engine. Who was refused before has left no trace in the store."""
+        if self.create.said.stream and self.create.stored and self.begun is None:
+            self._begin()
+
+    def said(self) -> Iterator[bytes]:
+        """All items so far."""
+        return chain((row.data for row in self.history.items), (item.data for item in self.inputs))
+
+    def session(self) -> str:
         """What all turns of this conversation have in common, unless the client has a name for it."""
         if self.create.said.prompt_cache_key:
             return ""
         return self.create.conversation_id or self.history.root_id or self.response.id
-
-    def _said(self) -> Iterator[bytes]:
-        return chain((row.data for row in self.history.items), (item.data for item in self.inputs))
-
-    def _fed(self, flow: Flow) -> None:
-        """The request leaves for an engine. Who was refused before has left no trace in the store."""
-        self.telling.source = flow
-        if self._stream is not None and self.create.stored and self.begun is None:
-            self._begin()
-
-    def _hear(self, data: bytes) -> None:
-        """The next bytes of the engine's stream."""
-        assert self._stream is not None  # noqa: S101 - only what is a stream is heard
-        if not self.events.sequence:
-            self._announce()
-        if events := self._stream.feed(data):
-            self.telling.say(events)
-
-    def _announce(self) -> None:
-        assert self._call is not None  # noqa: S101 - somebody answers
-        self.telling.begin(self._call.headers)
-        began = [self.events.response(kind, self.response) for kind in ("created", "in_progress")]
-        self.telling.say(b"".join(began))
-
-    def _answer(self, call: ModelCall) -> Answer:
-        """What came of the call."""
-        if call.refusal is not None:
-            call.refusal.param = chat.param(call.refusal.param)
-            raise call.refusal
-        if call.started and call.status != 200:
-            raise EngineRefused(call)
-        self._headers = call.headers
-        if self._stream is not None:
-            if self.events.sequence and (events := self._stream.end(cut=not call.whole)):
-                self.telling.say(events)
-            return self._stream.answer()
-        if not call.whole:
-            if self._left:
-                return Answer([])
-            raise Refusal(Outcome.FAILED_TRUNCATED, "the engine's answer broke off")
-        answer = answers.read(call.answer, self.create, mint)
-        if answer.error:
-            raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
-        return answer
 
     # -- keep -------------------------------------------------------------------------------------
 
@@ -247,20 +205,25 @@ class Turn:
         if self.create.stored:
             await self._write(answer)
 
+    async def fail(self, refusal: Refusal) -> None:
+        """Write down that nothing came of it."""
+        self.response.fail(refusal.outcome, refusal.message)
+        await self._write(NO_ANSWER)
+
     async def _write(self, answer: Answer, reason: str | None = None) -> None:
         items = [NewItem(item.id, item.data) for item in self.inputs]
         items += (NewItem(item.id, item.data, output=True) for item in answer.items)
         snapshot, status = self.response.snapshot(), self.response.status
         finish = Finish(self.asked.tenant, self.response.id, status, snapshot, items, reason)
         if self.begun is None:
-            await self.asked.store.keep(self._new(self.asked.site.now_ms()), finish)
+            await self.asked.store.keep(self.new(self.asked.site.now_ms()), finish)
         else:
-            self.asked.site.running.discard(self.response.id)
+            self.asked.site.running.pop(self.response.id, None)
             await self.asked.store.finish(finish)
 
     async def give_up(self, answer: Answer) -> Outcome:
         """Its client has left: what was delivered stays, and is not to be gone on from."""
-        if self.telling.said and self.begun is not None:
+        if self.audience.said and self.begun is not None:
             self.response.conclude(answer.items, answer.usage, int(self.asked.site.wall()), None)
             with suppress(StateConflict, StoreError):
                 await self._write(answer, LEFT)
@@ -275,15 +238,15 @@ class Turn:
             return
         with suppress(StateConflict, StoreError):
             await begun
-            self.asked.site.running.discard(self.response.id)
+            self.asked.site.running.pop(self.response.id, None)
             await self.asked.store.delete_response(self.asked.tenant, self.response.id)
 
     # -- say --------------------------------------------------------------------------------------
 
     def say(self) -> Outcome:
         """Tell the client that its turn is over."""
-        if self._stream is not None:
-            self.telling.end(self.events.response(self.response.status, self.response) + DONE)
+        if self.create.said.stream:
+            self.audience.end(self.events.response(self.response.status, self.response) + DONE)
         else:
-            self.asked.exchange.respond(200, self._headers, self.response.encode())
+            self.asked.exchange.respond(200, self.model.headers, self.response.encode())
         return Outcome.COMPLETED if self.response.status != "failed" else Outcome.FAILED_UPSTREAM

@@ -1,10 +1,13 @@
 """The connections on which conversations are worked: of SQLite one that writes and two that read.
 
-A file that was put in the place of another is noticed before the next operation.
+A file that was put in the place of another is noticed before the next operation, and so is a server that
+ended.
 """
 
 from __future__ import annotations
 
+import select
+from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import Connection as Driver
 
@@ -16,8 +19,6 @@ from maitred.store.store import Store
 
 READERS = 2
 """Threads that read a file; more would only wait for the interpreter."""
-_FILE = "file"
-"""What a connection keeps in mind of its file: the device and number of the one that it opened."""
 
 
 def lanes(store: Store) -> tuple[Lane, Lane]:
@@ -25,15 +26,15 @@ def lanes(store: Store) -> tuple[Lane, Lane]:
     if store.is_file:
         reading, writing = (_file_engine(store, begin) for begin in ("BEGIN", "BEGIN IMMEDIATE"))
         return (
-            Lane("store reads", reading.connect, _same_file, READERS),
-            Lane("store writes", writing.connect, _same_file, grouped=True),
+            Lane("store reads", reading.connect, _of_file, READERS),
+            Lane("store writes", writing.connect, _of_file, grouped=True),
         )
     engine = create_engine(store.url, poolclass=NullPool, connect_args=store.limits)
     readers = max(1, store.pool // 2)
     reading = engine.execution_options(isolation_level="AUTOCOMMIT")
     return (
-        Lane("store reads", reading.connect, _always, readers),
-        Lane("store writes", engine.connect, _always, max(1, store.pool - readers)),
+        Lane("store reads", reading.connect, _of_server, readers),
+        Lane("store writes", engine.connect, _of_server, max(1, store.pool - readers)),
     )
 
 
@@ -44,10 +45,9 @@ def _file_engine(store: Store, begin: str) -> Engine:
     )
 
     @event.listens_for(engine, "connect")
-    def connected(driver: Driver, entry: ConnectionPoolEntry) -> None:
+    def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:
         driver.execute("PRAGMA journal_mode=WAL").close()
         driver.execute("PRAGMA synchronous=FULL").close()
-        entry.info[_FILE] = _identity(store.url.database)
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
@@ -56,17 +56,30 @@ def _file_engine(store: Store, begin: str) -> Engine:
     return engine
 
 
-def _same_file(connection: Connection) -> bool:
-    return bool(connection.info[_FILE] == _identity(connection.engine.url.database))
+def _of_file(connection: Connection) -> Callable[[], bool]:
+    """Whether the file is still the one that was opened."""
+    path = Path(connection.engine.url.database or "")
+    opened = _identity(path)
+    return lambda: _identity(path) == opened
 
 
-def _identity(path: str | None) -> tuple[int, int] | None:
+def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        there = Path(path or "").stat()
+        there = path.stat()
     except FileNotFoundError:
         return None
     return there.st_dev, there.st_ino
 
 
-def _always(_connection: Connection) -> bool:
-    return True
+def _of_server(connection: Connection) -> Callable[[], bool]:
+    """Whether there is nothing to read: a server that ends a connection says so, or hangs up."""
+    driver = connection.connection.driver_connection
+    assert driver is not None  # noqa: S101 - it was opened just now
+    number = driver.fileno()
+
+    def silent() -> bool:
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        return not poll.poll(0)
+
+    return silent

@@ -21,11 +21,14 @@ from maitred.store.rows import StoreError
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+Watch = Callable[[Connection], Callable[[], bool]]
 
 WAITING_MAX = 1000
 GROUP_MAX = 32
 """Operations that share one commit where many wait: on a slow disk it is what takes the time."""
 TRIES = 2
+REPEATABLE = ("40001", "40P01")
+"""What PostgreSQL says of transactions that stood in each other's way."""
 
 
 class Operation(Generic[T]):
@@ -73,7 +76,8 @@ class Operation(Generic[T]):
 
 
 class Lane:
-    """Some threads with a connection each. `connect` opens one, `current` says whether it may still be used.
+    """Some threads with a connection each. `connect` opens one; what `watch` gives for it says whether it may
+    still be used, at any time and in any thread.
 
     `grouped`: what waits is done in one transaction. There must be one thread then, lest two wait for each
     other's rows.
@@ -83,17 +87,17 @@ class Lane:
         self,
         name: str,
         connect: Callable[[], Connection],
-        current: Callable[[Connection], bool],
+        watch: Watch,
         threads: int = 1,
         *,
         grouped: bool = False,
     ) -> None:
-        self._connect = connect
-        self._current = current
         self._group_max = GROUP_MAX if grouped else 1
         self._waiting: queue.SimpleQueue[Operation[Any] | None] = queue.SimpleQueue()
+        self._kept = [Kept(connect, watch) for _ in range(threads)]
         self._threads = [
-            Thread(target=self._run, name=f"{name} {number}", daemon=True) for number in range(threads)
+            Thread(target=self._run, args=(kept,), name=f"{name} {number}", daemon=True)
+            for number, kept in enumerate(self._kept)
         ]
         for thread in self._threads:
             thread.start()
@@ -106,6 +110,11 @@ class Lane:
         self._waiting.put(operation)
         return operation.result()
 
+    @property
+    def usable(self) -> bool:
+        """Whether all of its connections still are, as far as can be told from here."""
+        return all(kept.usable() for kept in self._kept)
+
     def close(self) -> None:
         """Do what waits, then end. Whoever calls this waits for it."""
         for _ in self._threads:
@@ -115,8 +124,7 @@ class Lane:
 
     # -- in the threads ---------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        kept = Kept(self._connect, self._current)
+    def _run(self, kept: Kept) -> None:
         ended = False
         while not ended:
             group = [self._waiting.get()]
@@ -130,29 +138,33 @@ class Lane:
 class Kept:
     """A connection that is kept until it is found dead or no longer the right one."""
 
-    def __init__(self, connect: Callable[[], Connection], current: Callable[[Connection], bool]) -> None:
+    def __init__(self, connect: Callable[[], Connection], watch: Watch) -> None:
         self._connect = connect
-        self._current = current
+        self._watch = watch
         self._connection: Connection | None = None
+        self.usable: Callable[[], bool] = _nothing_wrong
 
     def drop(self) -> None:
         """Let go of it."""
         if self._connection is not None:
+            self.usable = _nothing_wrong
             self._connection.close()
             self._connection = None
 
     def do(self, work: Work[T]) -> T:
         """Do this in one transaction."""
         for tried in range(1, TRIES + 1):
-            if self._connection is not None and not self._current(self._connection):
+            if not self.usable():
                 self.drop()
             if self._connection is None:
                 self._connection = self._connect()
+                self.usable = self._watch(self._connection)
             try:
                 return self._once(self._connection, work)
             except DBAPIError as error:
                 self.drop()
-                if not error.connection_invalidated or tried == TRIES:
+                again = error.connection_invalidated or getattr(error.orig, "sqlstate", None) in REPEATABLE
+                if not again or tried == TRIES:
                     raise
         raise AssertionError
 
@@ -160,6 +172,10 @@ class Kept:
     def _once(connection: Connection, work: Work[T]) -> T:
         with connection.begin():
             return work(connection)
+
+
+def _nothing_wrong() -> bool:
+    return True
 
 
 def _serve(kept: Kept, group: list[Operation[Any]]) -> None:

@@ -7,28 +7,37 @@ in the way. Who stops waiting does not stop the operation.
 from __future__ import annotations
 
 import asyncio
+import math
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from maitred.store import connections, conversations, history, turns
+from maitred.store import connections, conversations, history, jobs, stats, sweep, turns
 from maitred.store.lane import Lane, Work
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import (
     Bounds,
     ConversationRow,
+    EventRow,
     Finish,
     History,
     ItemRow,
+    JobRow,
     Listed,
     NewItem,
+    NewJob,
     NewResponse,
     Page,
     ResponseRow,
+    TableStats,
 )
 from maitred.store.store import Store
 
 T = TypeVar("T")
+
+FRESH_S = 1.0
+"""For so long what worked is taken to work."""
 
 
 def _unobserved(_operation: str, _seconds: float) -> None:
@@ -44,8 +53,10 @@ class StateStore:
     def __init__(self, store: Store, observed: Callable[[str, float], None] = _unobserved) -> None:
         self._store = store
         self._observed = observed
+        self._maker = secrets.token_hex(16)
         self._reading: Lane | None = None
         self._writing: Lane | None = None
+        self._worked_at = -math.inf
 
     async def start(self) -> None:
         """See that the tables are there. Raises StoreError, SchemaError."""
@@ -60,8 +71,10 @@ class StateStore:
                 await asyncio.to_thread(lane.close)
 
     async def check(self) -> None:
-        """See that the database answers."""
-        await self._read("check", turns.check)
+        """See that the database answers; that it did a moment ago will do where no connection has ended."""
+        fresh = time.monotonic() - self._worked_at < FRESH_S
+        if not fresh or not all(lane and lane.usable for lane in (self._reading, self._writing)):
+            await self._read("check", turns.check)
 
     # -- responses --------------------------------------------------------------------------------
 
@@ -98,19 +111,48 @@ class StateStore:
         What was said there is returned. It counts as lost at `lease_ms` unless it was renewed.
         Raises Repeated, NotKept, Locked, TooLong.
         """
-        return await self._write("begin", lambda c: turns.begin(c, new, bounds, now_ms, lease_ms))
+        return await self._write(
+            "begin", lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms)
+        )
 
     async def renew(self, ids: Sequence[str], lease_ms: int) -> set[str]:
         """Say that the makers of these responses live; which of them are still theirs."""
-        return await self._write("renew", lambda c: turns.renew(c, ids, lease_ms))
+        return await self._write("renew", lambda c: turns.renew(c, self._maker, ids, lease_ms))
 
     async def finish(self, end: Finish) -> None:
         """A response that was begun is over. Raises Lost."""
-        await self._write("finish", lambda c: turns.finish(c, end))
+        await self._write("finish", lambda c: turns.finish(c, self._maker, end))
 
     async def delete_response(self, tenant: str, id_: str) -> None:
         """Delete a response, also while it is being made. Raises NotKept."""
         await self._write("delete", lambda c: turns.remove(c, tenant, id_))
+
+    # -- the background ----------------------------------------------------------------------------
+
+    async def submit(
+        self, new: NewResponse, job: NewJob, now_ms: int, waiting_max: int, own_max: int
+    ) -> None:
+        """Queue a response, which takes its conversation's turn.
+
+        No more than so many may wait in all, and of its tenant. Raises QueueFull, Repeated, NotKept, Locked.
+        """
+        await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms, waiting_max, own_max))
+
+    async def take(self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int) -> list[JobRow]:
+        """Take the next jobs of these bands, tenants in turn. Each is to be renewed, and finished."""
+        return await self._write("take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms))
+
+    async def cancel(self, tenant: str, id_: str) -> ResponseRow:
+        """End a response of the background; one that has ended comes back as it is. Raises NotKept."""
+        return await self._write("cancel", lambda c: jobs.cancel(c, tenant, id_))
+
+    async def append_events(self, tenant: str, id_: str, chunk: EventRow, now_ms: int) -> None:
+        """Keep what a response of the background streamed. Raises Lost where it is over."""
+        await self._write("append", lambda c: jobs.append_events(c, self._maker, tenant, id_, chunk, now_ms))
+
+    async def events(self, tenant: str, id_: str, after: int) -> tuple[ResponseRow, list[EventRow]]:
+        """What a response streamed after the event of this number, some chunks at a time. Raises NotKept."""
+        return await self._read("events", lambda c: jobs.streamed(c, tenant, id_, after))
 
     # -- conversations ----------------------------------------------------------------------------
 
@@ -158,6 +200,16 @@ class StateStore:
             "delete", lambda c: conversations.remove_item(c, tenant, conversation_id, item_id, now_ms)
         )
 
+    # -- looking after it ---------------------------------------------------------------------------
+
+    async def sweep(self, now_ms: int, events_ttl_ms: int) -> bool:
+        """Do a part of what time makes due; whether there may be more."""
+        return await self._write("sweep", lambda c: sweep.sweep(c, now_ms, events_ttl_ms))
+
+    async def stats(self) -> list[TableStats]:
+        """What each tenant has in each table."""
+        return await self._read("stats", stats.stats)
+
     # -- parts ------------------------------------------------------------------------------------
 
     async def _read(self, operation: str, work: Work[T]) -> T:
@@ -172,6 +224,11 @@ class StateStore:
         began = time.monotonic()
         try:
             async with self._store.call():
-                return await lane.submit(work)
+                done = await lane.submit(work)
+            self._worked_at = time.monotonic()
+            return done
+        except StoreError:
+            self._worked_at = -math.inf
+            raise
         finally:
             self._observed(operation, time.monotonic() - began)

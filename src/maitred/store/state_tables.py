@@ -47,6 +47,7 @@ responses = Table(
     Column("background", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False, index=True),
+    Column("maker", String(32)),  # the gateway whose it is while it is being made
     Column("lease_ms", BigInteger),  # until when whoever makes it need not say that it lives
     Column("idempotency_key", String(256)),
     Column("digest", LargeBinary(32), nullable=False),

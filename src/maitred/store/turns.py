@@ -1,20 +1,20 @@
 """Responses as they come and go: kept whole at their end, or begun, made and finished.
 
 Whoever works on a response and on its conversation takes the conversation's row first, so no two ever wait
-for each other. A response that is being made is its maker's for as long as it is `in_progress`: what ends it
-otherwise (cancelling, deleting, a lease that lapsed) changes that, and the maker's end comes too late.
+for each other. A response that is being made is its maker's (a gateway's) for as long as it is `in_progress`:
+what ends it otherwise (cancelling, deleting, a lease that lapsed) changes that, and the maker comes too late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from msgspec import structs
-from sqlalchemy import BindParameter, Connection, bindparam, case, delete, func, select, update
+from sqlalchemy import BindParameter, Connection, Table, bindparam, case, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
 
 from maitred.store import history
-from maitred.store.history import AnyRow
 from maitred.store.state_rows import (
     FAILED,
     LOST,
@@ -38,6 +38,7 @@ from maitred.store.state_tables import NEVER_MS, conversations, events, items, j
 _R, _I, _C = responses.c, items.c, conversations.c
 _ID: BindParameter[str] = bindparam("id_")
 _TENANT: BindParameter[str] = bindparam("tenant_")
+_MAKER: BindParameter[str] = bindparam("maker_")
 _IDS: BindParameter[list[str]] = bindparam("ids", expanding=True)
 
 RESPONSE = (
@@ -60,9 +61,12 @@ RESPONSE = (
 
 _FIND = select(*RESPONSE).where(_R.id == _ID, _R.tenant == _TENANT)
 _FIND_KEY = select(*RESPONSE).where(_R.tenant == _TENANT, _R.idempotency_key == bindparam("key"))
-_INSERT = {
-    "sqlite": sqlite.insert(responses).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(responses).on_conflict_do_nothing(),
+_INSERT_NEW: dict[tuple[str, str], ReturningInsert[Any]] = {
+    (dialect.__name__.rpartition(".")[2], table.name): dialect.insert(table)
+    .on_conflict_do_nothing()
+    .returning(*table.primary_key)
+    for dialect in (sqlite, postgresql)
+    for table in (responses, events)
 }
 _INSERT_ITEMS = items.insert()
 _HOLD = select(_C.turn).where(_C.id == _ID, _C.tenant == _TENANT).with_for_update()
@@ -70,7 +74,7 @@ _FREE = update(conversations).where(_C.id == _ID, _C.turn == bindparam("turn_"))
 _NEXT = select(func.coalesce(func.max(_I.seq) + 1, 0)).where(_I.conversation_id == _ID)
 _FINISH = (
     update(responses)
-    .where(_R.id == _ID, _R.tenant == _TENANT, _R.status == RUNNING)
+    .where(_R.id == _ID, _R.tenant == _TENANT, _R.status == RUNNING, _R.maker == _MAKER)
     .values(
         status=bindparam("status_"),
         reason=bindparam("reason_"),
@@ -92,7 +96,7 @@ _TAKE = (
 )
 _RENEW = (
     update(responses)
-    .where(_R.id.in_(_IDS), _R.status == RUNNING)
+    .where(_R.id.in_(_IDS), _R.status == RUNNING, _R.maker == _MAKER)
     .values(lease_ms=bindparam("lease"))
     .returning(_R.id)
 )
@@ -150,35 +154,37 @@ def keep(connection: Connection, new: NewResponse, end: Finish) -> None:
         _add_items(connection, end, None, 0)
 
 
-def begin(connection: Connection, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int) -> History:
+def begin(
+    connection: Connection, maker: str, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int
+) -> History:
     """A response that is being made. Of a conversation it takes the turn, and gives what was said there.
 
     Raises Repeated, NotKept, Locked, TooLong.
     """
-    open_(connection, new, RUNNING, now_ms, lease_ms=lease_ms)
+    open_(connection, new, RUNNING, now_ms, maker=maker, lease_ms=lease_ms)
     if new.conversation_id is None:
         return History(new.root_id or new.id)
     return history.of_conversation(connection, new.tenant, new.conversation_id, bounds)
 
 
-def open_(connection: Connection, new: NewResponse, status: str, now_ms: int, **values: object) -> None:
-    """A response that has not ended, with its turn in its conversation."""
+def open_(connection: Connection, new: NewResponse, status: str, now_ms: int, **values: object) -> bool:
+    """A response that has not ended, with its turn in its conversation; as `add`."""
     if new.idempotency_key is not None:  # before the turn: it may be the same request that holds it
         row = repeated(connection, new.tenant, new.idempotency_key)
         if row is not None and row.id != new.id:
             raise Repeated(row)
     if new.conversation_id is not None:
         _take_turn(connection, new, new.conversation_id, now_ms)
-    add(connection, new, status, **values)
+    return add(connection, new, status, **values)
 
 
-def renew(connection: Connection, ids: Sequence[str], lease_ms: int) -> set[str]:
+def renew(connection: Connection, maker: str, ids: Sequence[str], lease_ms: int) -> set[str]:
     """Say that the makers of these live; whose they still are."""
-    asked = {"ids": list(ids), "lease": lease_ms}
+    asked = {"ids": list(ids), "maker_": maker, "lease": lease_ms}
     return set(connection.execute(_RENEW, asked).scalars())
 
 
-def finish(connection: Connection, end: Finish) -> None:
+def finish(connection: Connection, maker: str, end: Finish) -> None:
     """A response that was begun is over. Raises Lost."""
     asked = {"id_": end.id, "tenant_": end.tenant}
     found = connection.execute(_FIND, asked).first()
@@ -189,6 +195,7 @@ def finish(connection: Connection, end: Finish) -> None:
     if conversation_id is not None and hold(connection, row.tenant, conversation_id) == end.id and end.whole:
         seq = connection.execute(_NEXT, {"id_": conversation_id}).scalar_one()
     values = {
+        "maker_": maker,
         "status_": end.status,
         "reason_": end.reason,
         "snapshot_": end.snapshot.decode(),
@@ -231,6 +238,7 @@ def add(connection: Connection, new: NewResponse, status: str, **values: object)
         "background": new.background,
         "created_ms": new.created_ms,
         "expires_ms": NEVER_MS if new.expires_ms is None else new.expires_ms,
+        "maker": None,
         "lease_ms": None,
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
@@ -238,13 +246,19 @@ def add(connection: Connection, new: NewResponse, status: str, **values: object)
         "item_bytes": 0,
         "snapshot": new.snapshot.decode(),
     }
-    if connection.execute(_INSERT[connection.dialect.name], row | values).rowcount:
+    if insert_new(connection, responses, row | values):
         return True
     if new.idempotency_key is not None:
         there = repeated(connection, new.tenant, new.idempotency_key)
         if there is not None and there.id != new.id:
             raise Repeated(there)
     return False
+
+
+def insert_new(connection: Connection, table: Table, row: dict[str, object]) -> bool:
+    """Insert a row; False where one like it is there. The two databases' ways to say so differ."""
+    inserted = connection.execute(_INSERT_NEW[connection.dialect.name, table.name], row)
+    return inserted.first() is not None
 
 
 def hold(connection: Connection, tenant: str, conversation_id: str) -> str | None:
@@ -287,11 +301,13 @@ def wipe(connection: Connection, ids: Sequence[str]) -> None:
         connection.execute(statement, {"ids": ids})
 
 
-def response_row(row: AnyRow) -> ResponseRow:
+def response_row(row: Iterable[Any]) -> ResponseRow:
     """A row of RESPONSE, as a value."""
-    there = ResponseRow(*row)
-    expires_ms = None if there.expires_ms == NEVER_MS else there.expires_ms
-    return structs.replace(there, snapshot=row.snapshot.encode(), expires_ms=expires_ms)
+    values = dict(zip(ResponseRow.__struct_fields__, row, strict=True))
+    values["snapshot"] = values["snapshot"].encode()
+    if values["expires_ms"] == NEVER_MS:
+        values["expires_ms"] = None
+    return ResponseRow(**values)
 
 
 def item_values(

@@ -14,6 +14,7 @@ from maitred.wire.responses.create import Said, decode
 from tests.wire.responses.parts import CUSTOM, FUNCTION, asked
 
 SCHEMA = {"type": "json_schema", "name": "s", "schema": {"type": "object"}, "strict": True}
+NO_CUSTOM = {"type": "custom", "name": "look"}
 SUPPORTED: dict[str, Any] = {
     "background": True,
     "conversation": {"id": "conv_1"},
@@ -114,16 +115,12 @@ def test_every_member_of_the_official_clients_is_known_by_name() -> None:
         ({"tools": [{"type": "mcp", "server_label": "s", "connector_id": "x"}]}, "tools[0].connector_id"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
-        ({"tools": [FUNCTION], "tool_choice": {"type": "custom", "name": "look"}}, "tool_choice"),
+        ({"tools": [FUNCTION], "tool_choice": NO_CUSTOM}, "tool_choice"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "web_search_preview"}}, "tool_choice.type"),
         (
             {
                 "tools": [FUNCTION],
-                "tool_choice": {
-                    "type": "allowed_tools",
-                    "mode": "auto",
-                    "tools": [{"type": "custom", "name": "look"}],
-                },
+                "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NO_CUSTOM]},
             },
             "tool_choice",
         ),

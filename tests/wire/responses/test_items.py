@@ -113,10 +113,7 @@ def test_a_reference_becomes_a_copy(reference: dict[str, str]) -> None:
         ({"type": "web_search_call"}, "input[0].type"),
         ({"type": "local_shell_call"}, "input[0].type"),
         ({"text": "hi"}, "input[0].text"),
-        (
-            {"role": "user", "content": [TEXT, {"type": "input_file", "file_id": "f"}]},
-            "input[0].content[1].type",
-        ),
+        ({"role": "user", "content": [TEXT, {"type": "input_file"}]}, "input[0].content[1].type"),
         ({"role": "user", "content": [{**IMAGE, "file_id": "f"}]}, "input[0].content[0].file_id"),
         ({"role": "user", "content": [SAID]}, "input[0].content[0].type"),
         ({"role": "system", "content": [IMAGE]}, "input[0].content[0].type"),

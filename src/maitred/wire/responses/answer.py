@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from maitred.wire.answers import UNREADABLE
@@ -17,6 +17,7 @@ from maitred.wire.responses.items import (
     FunctionCall,
     Item,
     KeptItem,
+    Logprob,
     Message,
     Mint,
     OutputText,
@@ -91,7 +92,7 @@ def custom_input(arguments: str) -> str:
         return arguments  # the model has not kept to the form; the client may still make sense of it
 
 
-def text_part(text: str, logprobs: list[Raw]) -> OutputText:
+def text_part(text: str, logprobs: list[Logprob]) -> OutputText:
     """A text of the model's."""
     return OutputText(text, logprobs=logprobs)
 
@@ -134,7 +135,7 @@ def read(body: bytes, create: Create, mint: Mint, mine: Mine = nobodys) -> Answe
     return Answer(result.items, result.calls, usage, early, wrong)
 
 
-def _said(message: Delta, logprobs: list[Raw], custom: frozenset[str], mint: Mint) -> list[Any]:
+def _said(message: Delta, logprobs: list[Logprob], custom: frozenset[str], mint: Mint) -> list[Any]:
     """The items of a message, in the order in which models say them."""
     said: list[Any] = []
     if thinking := message.reasoning or message.reasoning_content:

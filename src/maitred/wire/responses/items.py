@@ -47,12 +47,30 @@ class InputImage(Closed, frozen=True, tag="input_image"):
     prompt_cache_breakpoint: Nothing = UNSET
 
 
+class TopLogprob(Struct, kw_only=True):
+    """How probable a token was; `bytes` are those of its text."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes is None:
+            self.bytes = list(self.token.encode())
+
+
+class Logprob(TopLogprob, kw_only=True):
+    """The same of the token that was taken, and of the likeliest."""
+
+    top_logprobs: list[TopLogprob] = field(default_factory=list)
+
+
 class OutputText(Closed, frozen=True, tag="output_text"):
     """Text that a model said."""
 
     text: str
     annotations: list[Raw] = field(default_factory=list)
-    logprobs: list[Raw] | None = field(default_factory=list)
+    logprobs: list[Logprob] | None = field(default_factory=list)
 
 
 class RefusalPart(Closed, frozen=True, tag="refusal"):
@@ -181,12 +199,6 @@ class McpApprovalResponse(Kept, frozen=True, tag="mcp_approval_response", kw_onl
     reason: str | None = None
 
 
-class Compaction(Kept, frozen=True, tag="compaction", kw_only=True):
-    """What was said so far, in short. `encrypted_content` is the client's to give back unread."""
-
-    encrypted_content: str
-
-
 class ItemReference(Closed, frozen=True, tag="item_reference", tag_field="type"):
     """Stands for an item that is kept already."""
 
@@ -204,7 +216,6 @@ KeptItem: TypeAlias = (
     | McpCall
     | McpApprovalRequest
     | McpApprovalResponse
-    | Compaction
 )
 SaidItem: TypeAlias = KeptItem | ItemReference
 
@@ -219,7 +230,6 @@ PREFIXES: dict[type[Kept], str] = {
     McpCall: "mcp",
     McpApprovalRequest: "mcpr",
     McpApprovalResponse: "mcpa",
-    Compaction: "cmp",
 }
 
 

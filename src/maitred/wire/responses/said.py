@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
+from maitred.wire.responses.items import Logprob
 from maitred.wire.responses.response import Incomplete, InputDetails, OutputDetails, Usage
 
 
@@ -71,9 +72,9 @@ class Delta(Struct):
 
 
 class Logprobs(Struct):
-    """How probable the tokens were, passed on as they are."""
+    """How probable the tokens were."""
 
-    content: list[Raw] | None = None
+    content: list[Logprob] | None = None
 
 
 class Choice(Struct):

@@ -17,6 +17,7 @@ from maitred.wire.responses.events import Events
 from maitred.wire.responses.items import (
     CustomCall,
     FunctionCall,
+    Logprob,
     Message,
     Reasoning,
     ReasoningText,
@@ -39,7 +40,7 @@ class Form(NamedTuple):
 
     event: str
     member: str
-    part: Callable[[str, list[Raw]], Any]
+    part: Callable[[str, list[Logprob]], Any]
     item: _Spoken
     prefix: str
     tail: bytes = _NUMBER
@@ -89,7 +90,7 @@ class Spoken:
         self.form = form
         return ended + self._begin_part()
 
-    def say(self, text: str, logprobs: list[Raw] | None) -> bytes:
+    def say(self, text: str, logprobs: list[Logprob] | None) -> bytes:
         """A piece of its text."""
         self._pieces.append(text)
         events = self._events
@@ -113,7 +114,7 @@ class Spoken:
         members["content_index"] = len(self._parts)
         self._head = opening(self.form.event + ".delta", members)
         self._pieces: list[str] = []
-        self._logprobs: list[Raw] = []
+        self._logprobs: list[Logprob] = []
         part = self.form.part("", [])
         return self._events.event("response.content_part.added", {**members, "part": part})
 

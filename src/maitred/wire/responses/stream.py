@@ -27,8 +27,6 @@ from maitred.wire.responses.saying import (
 )
 from maitred.wire.sse import DONE, Event, Scanner
 
-FAILED = "the engine sent an error"
-
 
 class ChatStream:
     """Feed what the engine streams, get what the client is to be told."""
@@ -81,7 +79,7 @@ class ChatStream:
             self._error = BROKEN
             return
         if chunk.error is not None or event.name == b"error":
-            self._error = words(event.data) or FAILED
+            self._error = words(event.data)
             return
         if chunk.usage is not None:
             self._usage = chunk.usage.usage()

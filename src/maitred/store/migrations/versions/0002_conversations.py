@@ -44,6 +44,7 @@ def _responses() -> None:
         sa.Column("background", sa.Boolean, nullable=False),
         sa.Column("created_ms", sa.BigInteger, nullable=False),
         sa.Column("expires_ms", sa.BigInteger, nullable=False, index=True),
+        sa.Column("maker", sa.String(32)),
         sa.Column("lease_ms", sa.BigInteger),
         sa.Column("idempotency_key", sa.String(256)),
         sa.Column("digest", sa.LargeBinary(32), nullable=False),

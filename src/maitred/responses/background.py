@@ -1,0 +1,112 @@
+"""Responses that nobody waits for: queued in the store, taken by any gateway, a few at a time.
+
+Those that wait, wait in the store, and so survive us; only a few of them are in the core's queues at once.
+The lease of who makes one is renewed with those of all turns; when it lapses another is given the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from maitred.core.outcome import Outcome
+from maitred.door.read import read
+from maitred.responses.asked import Asked
+from maitred.responses.call import inner_head
+from maitred.responses.follow import follow
+from maitred.responses.ids import RESPONSE, mint
+from maitred.responses.job import QUEUED, keep, make, told_at_once
+from maitred.responses.repeat import repeat
+from maitred.responses.telling import Telling
+from maitred.responses.turn import NO_HISTORY, Turn
+from maitred.store.rows import StoreError
+from maitred.store.state_rows import NewJob, Repeated
+from maitred.wire.responses import chat, response
+from maitred.wire.responses.create import Create
+from maitred.wire.responses.events import Events
+
+if TYPE_CHECKING:
+    from maitred.responses.site import Site
+
+log = logging.getLogger("maitred.responses")
+
+
+async def submit(asked: Asked, create: Create) -> Outcome:
+    """Queue a turn. What can be known to be wrong with it is said now. Raises Refusal, StateConflict."""
+    site, numbers = asked.site, Events()
+    made = response.begin(create, mint(RESPONSE), int(site.wall()), status=QUEUED)
+    this = Turn(asked, create, made, numbers, Telling(asked.exchange))
+    this.begun = asyncio.get_running_loop().create_future()
+    this.begun.set_result(NO_HISTORY)  # it takes its turn with its place in the queue
+    await this.remember()
+    now_ms = site.now_ms()
+    expires_ms = now_ms + int(site.settings.background.expires_s * 1000)
+    job = NewJob(_band(asked, create, this), keep(asked), expires_ms)
+    most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
+    try:
+        await asked.store.submit(this.new(now_ms), job, now_ms, most, own_most)
+    except Repeated as before:
+        return await repeat(asked, create, before.row)
+    site.background.wake()
+    if create.said.stream:
+        began = told_at_once(made, numbers)
+        return await follow(asked, made.id, numbers.sequence - 1, began)
+    asked.respond(made.encode())
+    return Outcome.COMPLETED
+
+
+def _band(asked: Asked, create: Create, this: Turn) -> str:
+    """The band it waits in. The door judges it as if it came now, so that what it refuses is refused now."""
+    service, said = asked.service, asked.site.bands.get(create.said.service_tier or "", "")
+    head = inner_head(asked.exchange.head, this.session(), said)
+    body = chat.request(create, this.said(), stream=bool(create.said.stream))
+    who = asked.service_in(said).identify(head.fields)
+    order = read(head, body, asked.request_id, service.models, service.rules, who, service.tenants)
+    return service.house.gateway.band_of(order.request, order.identity).name
+
+
+class Background:
+    """Takes jobs, and has them made. `run` until cancelled; `wake` when there may be one."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._making: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is a job, or room for one."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Take jobs, as many as may be made at once."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._take()
+            except StoreError as error:
+                log.debug("no jobs were taken: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._site.settings.background.period_s):
+                    await self._wake.wait()
+
+    async def _take(self) -> None:
+        site, gateway = self._site, self._site.service.house.gateway
+        store = site.opened
+        if store is None:
+            return
+        for band in gateway.settings.bands:
+            room = site.settings.background.running_max - len(self._making)
+            if room <= 0 or not gateway.settings.accepting:
+                return
+            now_ms = site.now_ms()
+            for job in await store.take([band.name], room, now_ms, now_ms + site.lease_ms):
+                site.stop(job.response.id)  # an earlier run of ours, that was out for longer than its lease
+                task = asyncio.create_task(make(site, store, job))
+                self._making.add(task)
+                task.add_done_callback(self._made)
+
+    def _made(self, task: asyncio.Task[None]) -> None:
+        self._making.discard(task)
+        self.wake()
