@@ -21,6 +21,7 @@ from maitred.core.words import (
     Endpoint,
     EndpointState,
     Identity,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
