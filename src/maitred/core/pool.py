@@ -233,7 +233,7 @@ class Pool:
         queue, limits = self.queue, self.limits
         if not queue.behind(ticket) and self.choose(endpoints, ticket, limits, now) is not None:
             return ()
-        wait_s = queue.wait_s(ticket, limits, now)
+        wait_s = queue.wait_s(ticket, limits, now, self.service_s or 0.0)
         if rest_s := _rest_s(endpoints, now):
             wait_s = max(wait_s or 0.0, rest_s)
         if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
