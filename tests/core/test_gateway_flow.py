@@ -629,10 +629,10 @@ def test_of_two_rests_the_later_end_holds() -> None:
 def test_nobody_is_refused_for_the_pause_between_two_generations_of_answers() -> None:
     """Fifty at once take twenty seconds, all together: who comes in the middle need not wait for ever."""
     hall = banded(BandSettings("chat"), cap=50, queue_wait_s=100.0)
+    waited_s = []
     for _ in range(200):
         hall.accept()
-    waited_s = []
-    hall.seated()
+        hall.release()
     for _generation in range(8):
         for _second in range(19):
             hall.now += 1
