@@ -134,3 +134,16 @@ def test_refused_by_name(item: dict[str, Any], param: str) -> None:
     with pytest.raises(Refusal) as caught:
         settled([item])
     assert caught.value.param == param
+
+
+def test_approvals_name_their_requests_under_ids_of_ours() -> None:
+    request = {"type": "mcp_approval_request", "server_label": "s", "name": "t", "arguments": "{}"}
+    said: list[dict[str, Any]] = [
+        {**request, "id": "mcpr_theirs"},
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_theirs", "approve": True},
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_kept", "approve": True},
+    ]
+    asked_, own, kept = [json.loads(item.data) for item in settled(said)]
+    assert asked_["id"] != "mcpr_theirs"
+    assert own["approval_request_id"] == asked_["id"]
+    assert kept["approval_request_id"] == "mcpr_kept"

@@ -315,13 +315,14 @@ def settle(
 ) -> list[Item]:
     """Bring items into the form in which they are kept, under ids of ours.
 
-    What they refer to is `referenced` and must all be there; it is copied. Raises Refusal where a compaction
-    is not ours to `unseal`.
+    What they refer to is `referenced` and must all be there; it is copied. Approvals still name what they are
+    of. Raises Refusal where a compaction is not ours to `unseal`.
     """
     for at, item in enumerate(said.items):
         if isinstance(item, Compaction):
             _check_seal(item, unseal, f"{said.name}[{at}]")
-    return [_settle(_resolve(item, referenced), mint) for item in said.items]
+    renamed: dict[str | None, str] = {}
+    return [_settle(_resolve(item, referenced), mint, renamed) for item in said.items]
 
 
 def _check_seal(item: Compaction, unseal: Unseal, place: str) -> None:
@@ -335,10 +336,15 @@ def _resolve(item: SaidItem, referenced: Mapping[str, bytes]) -> KeptItem:
     return _kept.decode(referenced[item.id]) if isinstance(item, ItemReference) else item
 
 
-def _settle(item: KeptItem, mint: Mint) -> Item:
+def _settle(item: KeptItem, mint: Mint, renamed: dict[str | None, str]) -> Item:
+    item_id = mint(PREFIXES[type(item)])
     if isinstance(item, Message):
         item = structs.replace(item, content=_parts(item))
-    return keep(item, mint(PREFIXES[type(item)]))
+    elif isinstance(item, McpApprovalRequest):
+        renamed[item.id] = item_id
+    elif isinstance(item, McpApprovalResponse | McpCall) and item.approval_request_id in renamed:
+        item = structs.replace(item, approval_request_id=renamed[item.approval_request_id])
+    return keep(item, item_id)
 
 
 def _parts(message: Message) -> list[Part]:
