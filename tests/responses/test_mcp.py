@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from maitred.config.mcp import Mcp, McpServer, ToolList
 from maitred.net.seams import Sockets
+from tests.proxy.upstream import whole
 from tests.responses.mcp_server import CANARY, Real, asks_for, real, streams_for
 from tests.responses.place import events_of, in_real_time, remembering, says, streams, text_of, turn
 
@@ -22,12 +21,6 @@ ADD = ("s__add", {"a": 1, "b": 2})
 def there() -> Iterator[Real]:
     with real() as running:
         yield running
-
-
-@pytest.fixture
-def file(empty_file: Path, tmp_path: Path) -> str:
-    """An empty database."""
-    return f"sqlite:///{shutil.copy(empty_file, tmp_path / 'maitred.db')}"
 
 
 def mcp(**servers: McpServer) -> dict[str, Any]:
@@ -302,3 +295,58 @@ async def test_tokens_are_nowhere_but_at_their_server(
         assert called["output"] == "you said Bearer [hidden] and [hidden]"
         assert CANARY not in str([it.rows(table) for table in ("responses", "items")])
         assert CANARY not in str(it.told.bodies) + str(it.place.lines)
+
+
+@in_real_time
+async def test_a_tool_that_must_be_called_is_called_once(there: Real, file: str) -> None:
+    choice = {"type": "mcp", "server_label": "s", "name": "add"}
+    async with remembering(file, asks_for(ADD), says("3!"), **mcp(s=there.said())) as it:
+        await it.turn(tools=[tool()], tool_choice=choice)
+        named = {"type": "function", "function": {"name": "s__add"}}
+        assert [body["tool_choice"] for body in it.told.bodies] == [named, "auto"]
+
+
+@in_real_time
+async def test_a_tool_that_is_not_there_need_not_be_called(there: Real, file: str) -> None:
+    own = {"type": "function", "name": "look", "parameters": {}}
+    choice = {"type": "mcp", "server_label": "s", "name": "no_such"}
+    async with remembering(file, says("hm"), **mcp(s=there.said())) as it:
+        await it.turn(tools=[tool(), own], tool_choice=choice)
+        assert it.told.bodies[0]["tool_choice"] == "auto"
+
+
+@in_real_time
+async def test_only_what_may_be_chosen_is_offered(there: Real, file: str) -> None:
+    choice = {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "mcp", "server_label": "s", "name": "add"}],
+    }
+    async with remembering(file, asks_for(ADD), says("3!"), **mcp(s=there.said())) as it:
+        await it.turn(tools=[tool()], tool_choice=choice)
+        assert [len(body["tools"]) for body in it.told.bodies] == [1, 1]
+        assert [body["tool_choice"] for body in it.told.bodies] == ["required", "auto"]
+
+
+@in_real_time
+async def test_a_model_whose_engines_speak_responses_has_tools_too(there: Real, file: str) -> None:
+    call = {
+        "type": "function_call",
+        "id": "x",
+        "call_id": "c1",
+        "name": "s__add",
+        "arguments": json.dumps(ADD[1]),
+    }
+    word = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "3!"}]}
+    plans = [
+        (whole(json.dumps({"id": "r", "status": "completed", "output": [item]}).encode()),)
+        for item in (call, word)
+    ]
+    async with remembering(file, *plans, **mcp(s=there.said()), model={"responses": "native"}) as it:
+        response = await it.turn(tools=[tool()])
+        assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+        assert response["output"][1]["output"] == "3"
+        assert [item["type"] for item in it.told.bodies[1]["input"]][1:] == [
+            "function_call",
+            "function_call_output",
+        ]

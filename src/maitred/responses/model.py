@@ -70,6 +70,8 @@ class Model:
         self._audience = audience
         self._sent = sent
         self._mine: Mine = nobodys
+        self._ahead: list[bytes] = []
+        self._announced = False
         self._calls = 0
         self._dialect = dialect_of(asked, create)
         self._call: ModelCall | None = None
@@ -102,11 +104,25 @@ class Model:
             self._call.leave()
 
     def announce(self, headers: bytes) -> None:
-        """Begin to tell of the response, unless that was done; `headers` are lines."""
-        if not self._events.sequence:
+        """Begin to tell of the response, unless that was done; `headers` are the head's lines."""
+        if not self._announced:
+            self._announced = True
+            self.prepare()
             self._audience.begin(headers)
+            self.tell(b"".join(self._ahead))
+
+    def prepare(self) -> None:
+        """Make the first events, unless that was done; they are told when its answer begins."""
+        if not self._events.sequence:
             began = [self._events.response(kind, self._response) for kind in ("created", "in_progress")]
-            self._audience.say(b"".join(began))
+            self._ahead += began
+
+    def tell(self, events: bytes) -> None:
+        """Tell of what happens beside it, but not before its answer begins: till then it may be refused."""
+        if not self._announced:
+            self._ahead.append(events)
+        elif events:
+            self._audience.say(events)
 
     def _next_id(self) -> str:
         """The first call is told of by the request's own id, and so instead of it."""

@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from maitred.core.outcome import Refusal
-from maitred.proxy.answer import STREAM_LINES
 from maitred.responses.mcp.tools import Tools
 from maitred.responses.model import EngineRefused
-from maitred.wire.errors import id_lines
 from maitred.wire.responses.answer import Answer
 from maitred.wire.responses.response import Usage
 
 if TYPE_CHECKING:
     from maitred.responses.turn import Turn
-
-SSE_LINES = b"content-type: text/event-stream; charset=utf-8\r\n" + STREAM_LINES
-"""The head of a stream that begins before any engine was asked."""
 
 _T = TypeVar("_T")
 
@@ -62,8 +57,9 @@ async def _begin(turn: Turn, tools: Tools) -> None:
     """List what was not listed, and make the calls that were approved."""
     events = turn.events if turn.create.said.stream else None
     if events is not None:
-        turn.model.announce(SSE_LINES + id_lines(None, turn.asked.request_id))
-    turn.made += await turn.work.of(tools.begin(turn.said(), events, turn.audience.say)) or ()
+        turn.model.prepare()
+    turn.made += await turn.work.of(tools.begin(turn.said(), events, turn.model.tell)) or ()
+    turn.create = tools.possible(turn.create)
     if tools.approved and not turn.unwanted:
         await turn.known()
         turn.made += await turn.work.of(tools.go_on()) or ()
@@ -76,7 +72,7 @@ async def _go_on(turn: Turn, tools: Tools) -> Answer:
         try:
             answer = await turn.ask_once()
         except (Refusal, EngineRefused) as refused:
-            if not tools.called and (turn.create.said.background or not turn.audience.said):
+            if not tools.called:
                 raise
             if await _room(turn, tools, refused):
                 continue

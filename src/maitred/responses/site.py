@@ -21,6 +21,7 @@ from maitred.proxy.journey import UNKNOWN, Service
 from maitred.responses import conversations, stored
 from maitred.responses.asked import Asked
 from maitred.responses.background import Background
+from maitred.responses.beside import compact, count
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
 from maitred.responses.mcp.servers import Servers
@@ -51,6 +52,11 @@ ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
     ("conversations", "*", "items", "*"): {"GET": conversations.item, "DELETE": conversations.delete_item},
 }
 """By the words of the path; a star is an id."""
+NAMED: dict[str, dict[str, Handler]] = {
+    "/v1/responses/compact": {"POST": compact},
+    "/v1/responses/input_tokens": {"POST": count},
+}
+"""Those that stand where an id could, and are none: ids have a beginning."""
 ROOT = "/v1/"
 
 
@@ -196,6 +202,8 @@ def _route(path: str) -> tuple[Mapping[str, Handler], list[str]] | None:
     """Who answers at a path, by method, and the ids in it."""
     if not path.startswith(ROOT):
         return None
+    if (named := NAMED.get(path)) is not None:
+        return named, []
     parts = path[len(ROOT) :].split("/")
     ids = parts[1::2]
     handlers = ROUTES.get(tuple("*" if at % 2 else part for at, part in enumerate(parts)))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import chain
 
 from maitred.core.outcome import Outcome, Refusal
+from maitred.proxy.answer import STREAM_LINES
 from maitred.responses.asked import Asked
 from maitred.responses.errors import PREVIOUS, refusal_of
 from maitred.responses.ids import RESPONSE, mint
@@ -32,6 +33,7 @@ from maitred.store.state_rows import (
     Repeated,
     StateConflict,
 )
+from maitred.wire.errors import id_lines
 from maitred.wire.responses import response
 from maitred.wire.responses.answer import Answer
 from maitred.wire.responses.create import Create
@@ -41,6 +43,8 @@ from maitred.wire.responses.response import Response
 
 NO_HISTORY = History("")
 NO_ANSWER = Answer([])
+SSE_LINES = b"content-type: text/event-stream; charset=utf-8\r\n" + STREAM_LINES
+"""The head of a stream that begins before an engine has answered."""
 
 
 async def turn(asked: Asked, create: Create) -> Outcome:
@@ -201,6 +205,8 @@ class Turn:
         self._told()
         if self.begun is not None:
             await self.begun
+        if self.create.said.stream:
+            self.model.announce(SSE_LINES + id_lines(None, self.asked.request_id))
 
     def _sent(self) -> None:
         """The request leaves for an engine. Who was refused before has left no trace in the store."""

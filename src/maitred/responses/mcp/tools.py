@@ -32,7 +32,7 @@ from maitred.wire.responses.items import (
 )
 from maitred.wire.responses.mcp import CALLING, LISTING, Listed, Told, listed, listed_before, raw
 from maitred.wire.responses.reading import refuse
-from maitred.wire.responses.tools import AllowedTools, FunctionTool, function_name
+from maitred.wire.responses.tools import AllowedTools, ChosenMcp, FunctionTool, function_name
 
 if TYPE_CHECKING:
     from maitred.responses.mcp.servers import Servers
@@ -170,6 +170,16 @@ class Tools:
                 label, name = offer.wanted.server.label, offer.tool.name
                 running.append(self._call(Called(self._mint("mcp"), label, name, call.arguments)))
         return Ran(await self._all(running), again)
+
+    def possible(self, create: Create) -> Create:
+        """The request as it can be asked: what must be called has to be there."""
+        choice = create.said.tool_choice
+        if not isinstance(choice, ChosenMcp) or any(
+            offer.wanted.server.label == choice.server_label and choice.name in (None, offer.tool.name)
+            for offer in self._offers.values()
+        ):
+            return create
+        return self.later(create)
 
     def later(self, create: Create) -> Create:
         """The request as it is asked again: what had to be called has been."""
