@@ -52,6 +52,9 @@ def lived_in() -> Metrics:
     metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(1, 0, 2)))
     seat(ticket, 100.3, where).thought = 0
     metrics(Ended(100.4, ticket, Outcome.COMPLETED, Usage(20, 16, 2)))
+    metrics.turns.end(Outcome.COMPLETED)
+    metrics.turns.recalled(2)
+    metrics.turns.stored("history", 0.001)
     return metrics
 
 

@@ -108,9 +108,9 @@ class GatewayApp:
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
         service = self._service(config)
-        self.memory = Memory(config, lambda: self.identities.store, self.findings, lambda _what, _s: None)
+        self.memory = Memory(config, lambda: self.identities.store, self.findings, self.metrics.turns.stored)
         self.servers = Servers(config, network, self.sweep, clock, os.environ, self.metrics.mcp_called)
-        self.site = Site(service, config, self.memory, self.servers, time.time)
+        self.site = Site(service, config, self.memory, self.servers, self.metrics.turns, time.time)
         self.front = Front(service, note)
         self._open_to(config)
         self.discovery = Discovery(
@@ -341,6 +341,8 @@ class GatewayApp:
     def _readings(self) -> dict[str, Callable[[], float]]:
         readings: dict[str, Callable[[], float]] = {
             "key_table_age_seconds": lambda: self.identities.keys.age_s,
+            "background_waiting": lambda: self.metrics.turns.waiting,
+            "background_making": lambda: self.metrics.turns.making,
             "quarantined": lambda: self._quarantined,
             "config_version": lambda: self.house.gateway.settings.version,
             "client_connections": lambda: len(self.front.connections),

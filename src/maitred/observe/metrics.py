@@ -12,7 +12,6 @@ that no client can make one.
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
@@ -33,7 +32,9 @@ from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState
 from maitred.observe.budgets import Budget
+from maitred.observe.histogram import Histogram
 from maitred.observe.kv_events import KvFigures
+from maitred.observe.turns import Turns
 
 COMPLETED = Outcome.COMPLETED
 MODELS_MAX = 256
@@ -55,6 +56,8 @@ WHOLE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120
 READINGS: dict[str, tuple[str, str]] = {
     "client_connections": ("gauge", "Connections from clients open now."),
     "upstream_connections": ("gauge", "Connections to engines open now, idle ones included."),
+    "background_waiting": ("gauge", "Background responses that wait in the store, as last counted."),
+    "background_making": ("gauge", "Background responses that this gateway is making."),
     "quarantined": ("gauge", "Requests kept out now because engines died of them."),
     "key_table_age_seconds": ("gauge", "How long ago the keys were read; 0 where none are kept."),
     "config_version": ("gauge", "How often the configuration was changed since start."),
@@ -69,22 +72,6 @@ class Slo(Struct, frozen=True):
 
     ttft_s: float | None = None
     tpot_s: float | None = None
-
-
-class Histogram:
-    """Counts by upper bound (inclusive), the last for all beyond, and the sum of what was observed."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
 
 
 class TenantSeries:
@@ -189,6 +176,7 @@ class Metrics:
         self.budgets = budgets
         self.kv_events = kv_events
         self.reloads = {"ok": 0, "failed": 0}
+        self.turns = Turns()
         if unknown := self.readings.keys() - READINGS.keys():
             raise ValueError(f"unknown readings: {sorted(unknown)}")
         self.models: dict[str, ModelSeries] = {}

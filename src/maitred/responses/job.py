@@ -133,6 +133,8 @@ async def _answered(
         await asyncio.sleep(refusal.wait_s)
     await recording.close()
     await (this.keep(answer) if refusal is None else this.fail(refusal))
+    failed = Outcome.FAILED_UPSTREAM if answer.error else Outcome.COMPLETED
+    site.figures.end(failed if refusal is None else refusal.outcome)
 
 
 def _asked(site: Site, task: asyncio.Task[None], store: StateStore, job: JobRow) -> Asked:

@@ -39,6 +39,13 @@ class EngineRefused(Exception):  # noqa: N818 - names what happened
         return words(self.call.answer) or "the engine refused it"
 
 
+def dialect_of(asked: Asked, create: Create) -> Dialect:
+    """How the engines of the model that is asked for are asked."""
+    models, name = asked.service.models, create.said.model
+    route = models.find(name) if name else models.only
+    return NATIVE if route is not None and route.native else CHAT
+
+
 class Model:
     """The model of one turn. `sent` is called when a request leaves for an engine.
 
@@ -66,7 +73,7 @@ class Model:
         self._ahead: list[bytes] = []
         self._announced = False
         self._calls = 0
-        self._dialect = self._spoken()
+        self._dialect = dialect_of(asked, create)
         self._call: ModelCall | None = None
         self._stream: Stream | None = None
 
@@ -78,7 +85,7 @@ class Model:
         `tools` are those that the gateway runs; their calls are no items of the answer.
         """
         self._create, self._mine = create, tools.mine if tools is not None else nobodys
-        asked, streamed, dialect = self._asked, bool(create.said.stream), self._dialect
+        asked, dialect, streamed = self._asked, self._dialect, bool(create.said.stream)
         functions = tools.functions if tools is not None else ()
         body = dialect.request(create, items, stream=streamed, tools=functions)
         band = asked.site.bands.get(create.said.service_tier or "", "")
@@ -116,12 +123,6 @@ class Model:
             self._ahead.append(events)
         elif events:
             self._audience.say(events)
-
-    def _spoken(self) -> Dialect:
-        """How its engines are asked."""
-        models, name = self._asked.service.models, self._create.said.model
-        route = models.find(name) if name else models.only
-        return NATIVE if route is not None and route.native else CHAT
 
     def _next_id(self) -> str:
         """The first call is told of by the request's own id, and so instead of it."""

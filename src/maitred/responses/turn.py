@@ -130,6 +130,7 @@ class Turn:
         except StateConflict as wrong:
             named = "conversation" if self.create.conversation_id is not None else PREVIOUS
             raise refusal_of(wrong, named) from None
+        self.asked.site.figures.recalled(len(self.history.items))
 
     async def _recall(self, previous: str | None, conversation: str | None) -> None:
         store, tenant = self.asked.store, self.asked.tenant

@@ -14,6 +14,7 @@ from msgspec.json import encode
 
 from maitred.wire.responses.create import Create, JsonObject, JsonSchema, Said
 from maitred.wire.responses.items import (
+    Compaction,
     CustomCall,
     CustomOutput,
     FunctionCall,
@@ -45,6 +46,8 @@ CUSTOM_INPUT = "input"
 """A custom tool is a function with this one text."""
 
 NO_CALL = "there is an output here whose call_id belongs to no call before it"
+
+SO_FAR = "What was said so far, in short:\n\n"
 
 _Json: TypeAlias = dict[str, Any]
 
@@ -163,10 +166,21 @@ def _choice(choice: ToolChoice | None) -> str | _Json | None:
 def messages(instructions: str | None, items: Iterable[KeptItem]) -> list[_Json]:
     """Return the messages that say what items say."""
     writer = _Writer(instructions)
-    for item in items:
+    for item in since_compaction(items):
         if (add := _ADD.get(type(item))) is not None:
             add(writer, item)
     return writer.written()
+
+
+def since_compaction(items: Iterable[KeptItem]) -> list[KeptItem]:
+    """The items that count: a compaction stands for all before it, and is what the system says of them."""
+    counted: list[KeptItem] = []
+    for item in items:
+        if isinstance(item, Compaction):
+            counted = [Message(role="system", content=[InputText(SO_FAR + item.summary)])]
+        else:
+            counted.append(item)
+    return counted
 
 
 class _Writer:

@@ -15,7 +15,7 @@ from msgspec.json import Decoder, encode
 from maitred.engines.errors import words
 from maitred.wire.answers import UNREADABLE
 from maitred.wire.responses.answer import BROKEN, Answer, Mine, Result, nobodys, text_part, thought
-from maitred.wire.responses.chat import NO_CALL, served_output
+from maitred.wire.responses.chat import NO_CALL, served_output, since_compaction
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.items import (
@@ -110,7 +110,7 @@ def _told(items: Iterable[KeptItem]) -> list[KeptItem]:
     """The items that an engine is told; calls that the gateway made are calls of functions."""
     told: list[KeptItem] = []
     calls: set[str] = set()
-    for item in items:
+    for item in since_compaction(items):
         if isinstance(item, FunctionCall | CustomCall):
             calls.add(item.call_id)
         elif isinstance(item, FunctionOutput | CustomOutput) and item.call_id not in calls:
