@@ -9,13 +9,14 @@ import pytest
 
 from maitred.config.flow import Band, Budget, ModelLimits, Price, Rates, Tenant
 from maitred.config.load import load
+from maitred.config.place import Engine
 from maitred.config.raw import ConfigError
 from maitred.config.setting import Forms, fields_of, leaves
 from maitred.config.show import default_words
 from maitred.config.tree import STEERING_FIELDS, Config, Health, Model, Queue, Slo, Upstream
 from maitred.core.limits import FREE, UNLIMITED, Limits
 from maitred.core.limits import Price as CorePrice
-from maitred.core.words import BandSettings, HealthSettings, PoolSettings, Settings, TenantSettings
+from maitred.core.words import BandSettings, HealthSettings, Place, PoolSettings, Settings, TenantSettings
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -43,6 +44,15 @@ def test_the_core_gets_a_pool_for_each_model() -> None:
         attempts_max=7,
         health=HealthSettings(failures_max=3, slow_start_s=2.0, quarantine_s=1.0),
     )
+
+
+def test_the_core_gets_what_is_said_of_single_engines() -> None:
+    far, slow = "http://far:1", "http://slow:1"
+    engines = (Engine(far, zone="y"), Engine(slow, prefill_rate=3000))
+    model = Model("a", ("http://h:1", far, slow), prefill_rate=9000, engines=engines)
+    pool = Config(models=(model,), zone="x").core_settings().pools["a"]
+    assert (pool.speed, pool.zone) == (9000.0, "x")
+    assert pool.places == {"a/far:1": Place("y"), "a/slow:1": Place(speed=3000.0)}
 
 
 def test_a_model_with_defaults_is_the_core_s_default_pool() -> None:

@@ -7,6 +7,7 @@ One judge a leg.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import structs
@@ -30,9 +31,8 @@ _GRAMMARS = [anthropic.GRAMMAR if api.anthropic else openai.GRAMMAR for api in A
 _GRAMMARS[Api.RESPONSES] = native.GRAMMAR
 
 
-def grammar_of(api: Api) -> Grammar:
-    """How answers to clients of this API are read."""
-    return _GRAMMARS[api]
+grammar_of: Callable[[Api], Grammar] = _GRAMMARS.__getitem__
+"""How answers to clients of an API are read."""
 
 
 def judge_whole(grammar: Grammar, body: bytes) -> tuple[Failure | None, Usage | None]:
