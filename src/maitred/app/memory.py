@@ -54,6 +54,7 @@ class Memory:
         self._sweeping: asyncio.Task[None] | None = None
         self.opened: StateStore | None = None
         self._own: Database | None = None
+        self._ill = False
 
     async def __call__(self) -> StateStore:
         """The store. Raises StoreError."""
@@ -64,11 +65,21 @@ class Memory:
                 try:
                     self.opened = await self._open()
                 except StoreError as error:
-                    what = f"{error}; stateful requests are answered with 503, all others go on"
-                    self._findings.tell(KIND, PLACE, what, "see to the database, or write store: {url: …}")
+                    self.failed(error)
                     raise
-                self._findings.settle(KIND, PLACE)
         return self.opened
+
+    def failed(self, error: StoreError) -> None:
+        """It cannot be used."""
+        self._ill = True
+        what = f"{error}; stateful requests are answered with 503, all others go on"
+        self._findings.tell(KIND, PLACE, what, "see to the database, or name another in store.url")
+
+    def worked(self) -> None:
+        """It can be used."""
+        if self._ill:
+            self._ill = False
+            self._findings.settle(KIND, PLACE)
 
     async def start(self) -> None:
         """Open it now, if it was named or is there already. Raises SchemaError; being away is no error."""
@@ -77,13 +88,14 @@ class Memory:
                 await self()
             except SchemaError:
                 raise
-            except StoreError as error:
-                log.warning("what is remembered cannot be reached: %s", error)
+            except StoreError:
+                log.debug("the store is opened when it is there")
 
     async def close(self) -> None:
         """Let go of it."""
         if self._sweeping is not None:
             self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         if self.opened is not None:
             await self.opened.close()
         if self._own is not None:

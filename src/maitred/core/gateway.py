@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from maitred.core import explain, kept, saturation, speed
+from maitred.core import explain, explore, kept, saturation, speed
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
@@ -248,6 +248,7 @@ class Gateway:
         match change:
             case Endpoints(pools=pools):
                 world.list(pools, now)
+                world.place(self.settings)
                 self._forget_pools(pools)
                 for pool in self._pools.values():
                     pool.keep(self.table.by_name)
@@ -266,6 +267,7 @@ class Gateway:
             case Reset(settings=settings):
                 self.settings = settings
                 self._limited = is_limited(settings)
+                world.place(settings)
                 for pool in self._pools.values():
                     pool.apply(settings.pools.get(pool.name, settings.default), settings.bands)
                     if pool.prefixes is None:
@@ -363,16 +365,21 @@ class Gateway:
             found = pool.next(endpoints, now)
             if found is None:
                 break
-            ticket, endpoint, offered = found
-            if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
+            ticket, chosen, offered = found
+            if ticket.ttft_s and saturation.too_late(ticket, chosen, now):
                 self._stop(
                     ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
                 )
                 continue
+            endpoint, pool.unexplored = chosen, pool.unexplored + 1
+            if pool.unexplored >= explore.EVERY:
+                endpoint = pool.explore(ticket, chosen, offered, now)
             receipt = None
             if ticket.request.receipt:  # before it has its seat
-                index = pool.index(ticket, endpoint)
-                receipt = explain.receipt(ticket, endpoint, offered, endpoints, index, pool.limits, now)
+                index, explored = pool.index(ticket, endpoint), endpoint is not chosen
+                receipt = explain.receipt(
+                    ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
+                )
             effects.append(self._go(ticket, endpoint, pool, now, receipt))
         if queue.waiting or queue.earliest < NEVER:
             queue.settle_in()

@@ -29,6 +29,7 @@ KINDS: dict[str, str] = {
     "endpoints_file": "A watched file of endpoints cannot be used; the last good one is in force.",
     "endpoints_dns": "A name does not resolve; the last addresses are in force.",
     "store_unreachable": "The keys cannot be read; those known go on working.",
+    "memory_unreachable": "What is remembered cannot be read or kept; all that needs none of it goes on.",
     "accounts_unwritten": "What is spent is not written down, and known to this gateway alone.",
     "unswept": "What is old in the store is not deleted, nor are turns of gateways that died ended.",
     "jwks_unreachable": "The keys of the tokens' issuer cannot be read; those known go on working.",

@@ -110,6 +110,12 @@ def submit(
     connection.execute(jobs.insert(), row)
 
 
+def waiting(connection: Connection) -> int:
+    """How many jobs wait."""
+    count: int = connection.execute(select(func.count()).where(_J.waiting)).scalar_one()
+    return count
+
+
 def take(
     connection: Connection, maker: str, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int
 ) -> list[JobRow]:
