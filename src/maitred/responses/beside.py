@@ -78,7 +78,7 @@ async def _ask(
     asked.exchange.watch(this.leave)
     try:
         await this.remember()
-        answer = await this.model.ask(asking(this.said()), this.session())
+        answer = await this.model.ask(create, asking(this.said()), this.session())
     except EngineRefused as refused:
         asked.exchange.respond(refused.call.status, refused.call.headers, refused.call.answer)
         return Outcome.ENGINE_REFUSED
