@@ -24,7 +24,7 @@ OURS = """\
 version: 1
 listen: {{data: "127.0.0.1:{port}"}}
 admin: {{listen: "127.0.0.1:{admin}"}}
-store: {{url: {{env: STORE_URL}}}}
+store: {{url: {{env: STORE_URL}}, synchronous: {synchronous}}}
 models: [{{name: bench, endpoints: ["http://127.0.0.1:{engine}"]}}]
 """
 
@@ -99,10 +99,10 @@ def agentic(name: str, port: int, url: str, work: Path, kept: Path) -> Iterator[
 
 
 @contextmanager
-def maitred(name: str, port: int, url: str, work: Path) -> Iterator[Server]:
+def maitred(name: str, port: int, url: str, work: Path, synchronous: str = "full") -> Iterator[Server]:
     """maitred, with nothing switched off."""
     config = work / f"{name}.yaml"
-    config.write_text(OURS.format(port=port, admin=port + 500, engine=ENGINE_PORT))
+    config.write_text(OURS.format(port=port, admin=port + 500, engine=ENGINE_PORT, synchronous=synchronous))
     program, environ = (sys.executable, "-m", "maitred"), {"STORE_URL": url}
     subprocess.run((*program, "db", "upgrade", "-c", config), env={**os.environ, **environ}, check=True)
     with process(work / f"{name}.log", *program, "serve", "-c", config, environ=environ) as pid:
@@ -151,7 +151,8 @@ def all_of_them(work: Path, kept: Path) -> Iterator[tuple[Server, list[Server]]]
             plain,
             [
                 enter(agentic("agentic-api, SQLite", 18701, f"sqlite://{work}/theirs.db", work, kept)),
-                enter(maitred("maitred, SQLite", 18702, f"sqlite:///{work}/ours.db", work)),
+                enter(maitred("maitred, SQLite", 18702, f"sqlite:///{work}/normal.db", work, "normal")),
+                enter(maitred("maitred, SQLite FULL", 18703, f"sqlite:///{work}/full.db", work)),
                 enter(agentic("agentic-api, PostgreSQL", 18704, theirs, work, kept)),
                 enter(maitred("maitred, PostgreSQL", 18705, ours, work)),
             ],

@@ -376,7 +376,7 @@ def test_only_single_values_outside_models_have_environment_names() -> None:
     assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
     assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
     assert not names.keys() & {"MAITRED_HTTP_CORS", "MAITRED_ADMIN_HOSTS", "MAITRED_ADMIN_URL"}
-    assert len(names) == 72
+    assert len(names) == 82
 
 
 def test_keys_need_no_file() -> None:

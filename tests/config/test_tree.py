@@ -126,7 +126,7 @@ def test_the_documented_examples_load(tmp_path: Path) -> None:
     for example in examples:
         path = tmp_path / "maitred.yaml"
         path.write_text(example)
-        secrets = ("MAITRED_ADMIN_TOKEN", "MAITRED_AUTH_PEPPER", "MAITRED_STORE_URL")
+        secrets = ("MAITRED_ADMIN_TOKEN", "MAITRED_AUTH_PEPPER", "MAITRED_STORE_URL", "GITHUB_MCP_TOKEN")
         environ = {name: "0123456789abcdef" for name in secrets if name in example}
         load(path, environ=environ)
 
@@ -136,6 +136,7 @@ def test_what_can_be_written_in_several_forms_is_documented_in_all_of_them() -> 
     assert forms.keys() == {
         *("admin.token", "models[].endpoints", "models[].tokens", "models[].routing", "store.url"),
         *("auth", "auth.pepper", "auth.jwt.jwks", "models[].cache.secret"),
+        *("mcp.servers.NAME.authorization", "mcp.servers.NAME.approval"),
     }
     for setting in forms.values():
         assert isinstance(setting.kind, Forms)

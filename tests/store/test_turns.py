@@ -93,6 +93,16 @@ async def test_what_is_anothers_or_unknown_is_not_there_for_anybody(url: str) ->
 
 
 @on_loop
+async def test_no_chain_leads_to_another_tenant(url: str) -> None:
+    async with remembering(url) as state:
+        mine = await kept(state)
+        theirs = new("b", previous_id=mine.id, root_id=mine.id)  # which nobody lets happen
+        await state.keep(theirs, end(theirs, turn("q", "a")))
+        with pytest.raises(ChainBroken):
+            await state.history("b", theirs.id, ALL)
+
+
+@on_loop
 async def test_what_has_not_ended_well_is_not_built_upon(url: str) -> None:
     async with remembering(url) as state:
         for status, reason in ((FAILED, None), (CANCELLED, None), (INCOMPLETE, LEFT), (FAILED, LOST)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ from maitred.proxy.dispatch import Single
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
+from maitred.responses.mcp.servers import Servers
 from maitred.responses.site import Site
 from maitred.wire.requests import Rules
 
@@ -106,8 +108,9 @@ class GatewayApp:
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
         service = self._service(config)
-        self.memory = Memory(config, lambda: self.identities.store, self.findings, lambda _what, _s: None)
-        self.site = Site(service, config, self.memory, time.time)
+        self.memory = Memory(config, lambda: self.identities.store, self.findings, self.metrics.turns.stored)
+        self.servers = Servers(config, network, self.sweep, clock, os.environ, self.metrics.mcp_called)
+        self.site = Site(service, config, self.memory, self.servers, self.metrics.turns, time.time)
         self.front = Front(service, note)
         self._open_to(config)
         self.discovery = Discovery(
@@ -184,6 +187,7 @@ class GatewayApp:
         """
         kept_before = self.identities.store is not None
         self.identities.apply(config)  # may find that it cannot be used, and then nothing is changed
+        self.servers.apply(config)
         if not kept_before:
             self._at_start = structs.replace(self._at_start, store=config.store)
         needs_restart = restart_needed(self._at_start, config)
@@ -253,6 +257,7 @@ class GatewayApp:
         await self.memory.close()
         await self.identities.stop()
         self.pool.close()
+        await self.servers.close()
         self.inflate.close()
         self.tokens.close()
         self.sweep.stop()
@@ -339,6 +344,8 @@ class GatewayApp:
     def _readings(self) -> dict[str, Callable[[], float]]:
         readings: dict[str, Callable[[], float]] = {
             "key_table_age_seconds": lambda: self.identities.keys.age_s,
+            "background_waiting": lambda: self.metrics.turns.waiting,
+            "background_making": lambda: self.metrics.turns.making,
             "quarantined": lambda: self._quarantined,
             "config_version": lambda: self.house.gateway.settings.version,
             "client_connections": lambda: len(self.front.connections),

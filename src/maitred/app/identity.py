@@ -37,7 +37,10 @@ def open_store(settings: Store) -> Database:
 
     url = settings.url or STORE_DEFAULT
     try:
-        return Database.open(url if isinstance(url, str) else url.reveal(os.environ, 1))
+        revealed = url if isinstance(url, str) else url.reveal(os.environ, 1)
+        return Database.open(
+            revealed, settings.pool, settings.statement_s, full=settings.synchronous == "full"
+        )
     except (StoreError, ValueError) as error:
         raise ConfigError([f"store.url: {error}"]) from error
 

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from maitred.app.identity import open_store
+from maitred.app.kept import kept
+from maitred.config.auth import Store
 from maitred.config.raw import ConfigError
 from maitred.config.tree import Config
+from maitred.control.sweeper import Sweeper
 from maitred.observe.findings import Findings
 from maitred.store.rows import SchemaError, StoreError
 
@@ -43,12 +46,15 @@ class Memory:
         observed: Callable[[str, float], None],
     ) -> None:
         self._place = config.store
+        self._resume_s = config.responses.background.resume_s
         self._shared = shared
         self._findings = findings
         self._observed = observed
         self._opening = asyncio.Lock()
+        self._sweeping: asyncio.Task[None] | None = None
         self.opened: StateStore | None = None
         self._own: Database | None = None
+        self._ill = False
 
     async def __call__(self) -> StateStore:
         """The store. Raises StoreError."""
@@ -59,11 +65,21 @@ class Memory:
                 try:
                     self.opened = await self._open()
                 except StoreError as error:
-                    what = f"{error}; stateful requests are answered with 503, all others go on"
-                    self._findings.tell(KIND, PLACE, what, "see to the database, or write store: {url: …}")
+                    self.failed(error)
                     raise
-                self._findings.settle(KIND, PLACE)
         return self.opened
+
+    def failed(self, error: StoreError) -> None:
+        """It cannot be used."""
+        self._ill = True
+        what = f"{error}; stateful requests are answered with 503, all others go on"
+        self._findings.tell(KIND, PLACE, what, "see to the database, or name another in store.url")
+
+    def worked(self) -> None:
+        """It can be used."""
+        if self._ill:
+            self._ill = False
+            self._findings.settle(KIND, PLACE)
 
     async def start(self) -> None:
         """Open it now, if it was named or is there already. Raises SchemaError; being away is no error."""
@@ -72,11 +88,14 @@ class Memory:
                 await self()
             except SchemaError:
                 raise
-            except StoreError as error:
-                log.warning("what is remembered cannot be reached: %s", error)
+            except StoreError:
+                log.debug("the store is opened when it is there")
 
     async def close(self) -> None:
         """Let go of it."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         if self.opened is not None:
             await self.opened.close()
         if self._own is not None:
@@ -89,6 +108,8 @@ class Memory:
 
         state = StateStore(store, self._observed)
         await state.start()
+        sweeper = Sweeper(state, self._findings, self._place.sweep_s, self._resume_s)
+        self._sweeping = asyncio.create_task(kept("sweeping the store", sweeper.run))
         log.info("what is remembered is kept at %s", store.place)
         return state
 
@@ -96,9 +117,8 @@ class Memory:
         if (shared := self._shared()) is not None:
             return shared
         if self._own is None:
-            place = self._place
-            if not place.url:
-                place = structs.replace(place, url=f"sqlite:///{default_file()}")
+            place = place_of(self._place)
+            if not self._place.url:
                 try:
                     default_file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 except OSError as error:
@@ -108,6 +128,11 @@ class Memory:
             except ConfigError as error:
                 raise StoreError(str(error)) from None
         return self._own
+
+
+def place_of(settings: Store) -> Store:
+    """Where it is kept by these settings, where no keys are."""
+    return settings if settings.url else structs.replace(settings, url=f"sqlite:///{default_file()}")
 
 
 def default_file() -> Path:

@@ -50,6 +50,10 @@ class Background(Struct, frozen=True):
     period_s: Annotated[
         float, Setting("period", TIMEOUT, "How often a gateway looks for those that others were given.")
     ] = 1.0
+    resume_s: Annotated[
+        float,
+        Setting("resume", TIMEOUT, "How long what one has streamed can be read again (`starting_after`)."),
+    ] = 3600.0
 
 
 class Responses(Struct, frozen=True):

@@ -34,6 +34,7 @@ from maitred.config.kinds import (
     choice,
     number_or,
 )
+from maitred.config.mcp import Mcp
 from maitred.config.place import Engine
 from maitred.config.responses import Responses
 from maitred.config.routing import ROUTING_FORMS, Composition
@@ -257,6 +258,15 @@ class Model(Struct, frozen=True):
             "nobody",
         ),
     ] = None
+    responses: Annotated[
+        str,
+        Setting(
+            "responses",
+            choice("chat", "native"),
+            "How its engines are asked for responses that the gateway keeps: by chat completions, or by a "
+            "Responses API of their own.",
+        ),
+    ] = "chat"
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()
@@ -520,6 +530,7 @@ class Config(Struct, frozen=True):
     tenants: Annotated[dict[str, Tenant], Setting("tenants", Mapped(Tenant), "Tenants by name.")] = {}
     default_tenant: Annotated[Tenant, Setting("default_tenant", Tenant)] = Tenant()
     accounts: Annotated[Accounts, Setting("accounts", Accounts)] = Accounts()
+    mcp: Annotated[Mcp, Setting("mcp", Mcp)] = Mcp()
     responses: Annotated[Responses, Setting("responses", Responses)] = Responses()
     http: Annotated[Http, Setting("http", Http)] = Http()
     trust: Annotated[Trust, Setting("trust", Trust)] = Trust()

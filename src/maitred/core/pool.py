@@ -29,7 +29,7 @@ from maitred.core.words import (
 )
 
 READY = EndpointState.READY
-GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES) for api in Api]
+GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.RESPONSES) for api in Api]
 """Whether an API's answers are generated, by its number: to hash a member takes longer than all the rest."""
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
@@ -321,7 +321,8 @@ class Pool:
                 outputs = self._outputs.get(request.model) or self._answers(request.model)
                 outputs.seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
-                self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
+                if self.prefixes is None:  # else it is seen of each prompt
+                    self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
                 estimate = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
                 if not request.prompt_exact and estimate:
                     seen = prompt_tokens / estimate

@@ -44,6 +44,7 @@ class Api(IntEnum):
     POOLING = 8
     TOKENIZE = 9
     DETOKENIZE = 10
+    RESPONSES = 11
 
     anthropic: bool
 

@@ -253,7 +253,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _lines(self, head: AnswerHead, *, streamed: bool) -> bytes:
         """The client's headers."""
-        lines = answer_lines(head, self._leg.ticket, self._house.clock(), streamed=streamed)
+        lines = answer_lines(head, self._leg.ticket, self._house.clock, streamed=streamed)
         if self._order.shows_receipt and self._leg.receipt is not None:
             lines += receipts.line(self._leg.receipt)
         return lines

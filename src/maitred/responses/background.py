@@ -7,7 +7,6 @@ The lease of who makes one is renewed with those of all turns; when it lapses an
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,19 +17,21 @@ from maitred.responses.call import inner_head
 from maitred.responses.follow import follow
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.job import QUEUED, keep, make, told_at_once
+from maitred.responses.model import dialect_of
 from maitred.responses.repeat import repeat
 from maitred.responses.telling import Telling
 from maitred.responses.turn import NO_HISTORY, Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import NewJob, Repeated
-from maitred.wire.responses import chat, response
+from maitred.wire.responses import response
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 
 if TYPE_CHECKING:
     from maitred.responses.site import Site
 
-log = logging.getLogger("maitred.responses")
+COUNT_S = 5.0
+"""How often those that wait are counted."""
 
 
 async def submit(asked: Asked, create: Create) -> Outcome:
@@ -60,8 +61,9 @@ async def submit(asked: Asked, create: Create) -> Outcome:
 def _band(asked: Asked, create: Create, this: Turn) -> str:
     """The band it waits in. The door judges it as if it came now, so that what it refuses is refused now."""
     service, said = asked.service, asked.site.bands.get(create.said.service_tier or "", "")
-    head = inner_head(asked.exchange.head, this.session(), said)
-    body = chat.request(create, this.said(), stream=bool(create.said.stream))
+    dialect = dialect_of(asked, create)
+    head = inner_head(asked.exchange.head, this.session(), said, dialect.path)
+    body = dialect.request(create, this.said(), stream=bool(create.said.stream))
     who = asked.service_in(said).identify(head.fields)
     order = read(head, body, asked.request_id, service.models, service.rules, who, service.tenants)
     return service.house.gateway.band_of(order.request, order.identity).name
@@ -73,6 +75,7 @@ class Background:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._making: set[asyncio.Task[None]] = set()
+        self._count_at = 0.0
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -86,27 +89,34 @@ class Background:
             try:
                 await self._take()
             except StoreError as error:
-                log.debug("no jobs were taken: %s", error)
+                self._site.memory.failed(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._site.settings.background.period_s):
                     await self._wake.wait()
 
     async def _take(self) -> None:
         site, gateway = self._site, self._site.service.house.gateway
-        store = site.opened
+        store = site.memory.opened
         if store is None:
             return
+        if (now := site.wall()) >= self._count_at:
+            site.figures.waiting = await store.waiting()
+            self._count_at = now + COUNT_S
         for band in gateway.settings.bands:
             room = site.settings.background.running_max - len(self._making)
             if room <= 0 or not gateway.settings.accepting:
                 return
             now_ms = site.now_ms()
-            for job in await store.take([band.name], room, now_ms, now_ms + site.lease_ms):
+            jobs = await store.take([band.name], room, now_ms, now_ms + site.lease_ms)
+            site.memory.worked()
+            for job in jobs:
                 site.stop(job.response.id)  # an earlier run of ours, that was out for longer than its lease
                 task = asyncio.create_task(make(site, store, job))
                 self._making.add(task)
                 task.add_done_callback(self._made)
+                site.figures.making = len(self._making)
 
     def _made(self, task: asyncio.Task[None]) -> None:
         self._making.discard(task)
+        self._site.figures.making = len(self._making)
         self.wake()

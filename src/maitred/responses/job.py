@@ -15,7 +15,6 @@ from msgspec.json import Decoder, encode
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Identity
-from maitred.engines.errors import words
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.responses.asked import Asked
 from maitred.responses.call import BAND, SESSION
@@ -123,7 +122,7 @@ async def _answered(
             await this.remember()
             answer = await this.ask()
         except EngineRefused as refused:
-            refusal = Refusal(Outcome.ENGINE_REFUSED, words(refused.call.answer) or "the engine refused it")
+            refusal = Refusal(Outcome.ENGINE_REFUSED, refused.message)
         except Refusal as refused:
             refusal = refused
         ends = refusal is not None and not asked.service.house.gateway.settings.accepting
@@ -134,6 +133,8 @@ async def _answered(
         await asyncio.sleep(refusal.wait_s)
     await recording.close()
     await (this.keep(answer) if refusal is None else this.fail(refusal))
+    failed = Outcome.FAILED_UPSTREAM if answer.error else Outcome.COMPLETED
+    site.figures.end(failed if refusal is None else refusal.outcome)
 
 
 def _asked(site: Site, task: asyncio.Task[None], store: StateStore, job: JobRow) -> Asked:

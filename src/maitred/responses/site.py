@@ -14,19 +14,25 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity
 from maitred.door.headers import on_behalf
 from maitred.door.inflate import packed
+from maitred.door.read import APIS
 from maitred.net.exchange import HttpExchange
+from maitred.observe.turns import Turns
 from maitred.proxy.journey import UNKNOWN, Service
 from maitred.responses import conversations, stored
 from maitred.responses.asked import Asked
 from maitred.responses.background import Background
+from maitred.responses.beside import compact, count
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
+from maitred.responses.mcp.servers import Servers
 from maitred.responses.news import News
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import StateConflict
 
 if TYPE_CHECKING:
     from maitred.store.state import StateStore
+
+COMPLETED = Outcome.COMPLETED
 
 log = logging.getLogger("maitred.responses")
 
@@ -46,6 +52,11 @@ ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
     ("conversations", "*", "items", "*"): {"GET": conversations.item, "DELETE": conversations.delete_item},
 }
 """By the words of the path; a star is an id."""
+NAMED: dict[str, dict[str, Handler]] = {
+    "/v1/responses/compact": {"POST": compact},
+    "/v1/responses/input_tokens": {"POST": count},
+}
+"""Those that stand where an id could, and are none: ids have a beginning."""
 ROOT = "/v1/"
 
 
@@ -57,9 +68,15 @@ class Memory(Protocol):
     async def __call__(self) -> StateStore:
         """The store. Raises StoreError."""
 
+    def failed(self, error: StoreError) -> None:
+        """It could not be used, so the operator is told."""
+
+    def worked(self) -> None:
+        """It could."""
+
 
 class Site:
-    """Front's `Stateful`. `service` and `config` may be replaced at any time.
+    """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
     `wall` is UTC in seconds. `running` holds the
     responses that are being made here and that the store knows of, each with what stops it.
@@ -70,14 +87,18 @@ class Site:
         service: Service,
         config: Config,
         memory: Memory,
+        servers: Servers,
+        figures: Turns,
         wall: Callable[[], float],
     ) -> None:
         self.service = service
+        self.servers = servers
         self.wall = wall
         self.running: dict[str, Callable[[], object]] = {}
+        self.figures = figures
         self.news = News()
         self.background = Background(self)
-        self._memory = memory
+        self.memory = memory
         self.apply(config)
 
     def apply(self, config: Config) -> None:
@@ -90,11 +111,6 @@ class Site:
     def kept(self, tenant: str) -> Kept:
         """How this tenant's turns are kept."""
         return self.config.tenants.get(tenant, self.config.default_tenant).responses
-
-    @property
-    def opened(self) -> StateStore | None:
-        """The store, if anybody has asked for it yet."""
-        return self._memory.opened
 
     def now_ms(self) -> int:
         """The time, UTC, in ms since 1970."""
@@ -128,11 +144,13 @@ class Site:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
-            store = await self._memory()
+            store = await self.memory()
             asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)
         except (Refusal, StateConflict, StoreError) as wrong:
             refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
+            if isinstance(wrong, StoreError):
+                self.memory.failed(wrong)
             outcome = refusal.outcome
             exchange.fail(refusal, request_id, Api.CHAT)
         except asyncio.CancelledError:
@@ -140,9 +158,13 @@ class Site:
         except Exception:
             log.exception("a bug of ours ended request %s", request_id)
             exchange.fail(Refusal(outcome, "the gateway failed"), request_id)
-        if asked is None or not asked.called:
-            now, key = house.clock(), identity.key
-            house.at_door(AtDoor(now, request_id, outcome, tenant=identity.tenant, key=key))
+        called = asked is not None and asked.called
+        if handler is create and (called or outcome is not COMPLETED):  # else it was queued, or a repeat
+            self.figures.end(outcome)
+        if not called:
+            now, api = house.clock(), APIS.get(exchange.head.path)
+            who = identity.tenant, identity.key
+            house.at_door(AtDoor(now, request_id, outcome, api, "", *who))
         service.journeys.discard(task)
 
     def _identify(self, service: Service, exchange: HttpExchange) -> Identity:
@@ -166,9 +188,10 @@ class Site:
                 continue
             asked = list(self.running)
             try:
-                store = await self._memory()
+                store = await self.memory()
                 wanted = await store.renew(asked, self.now_ms() + self.lease_ms)
-            except StoreError:
+            except StoreError as error:
+                self.memory.failed(error)
                 continue  # the next time may be early enough
             for response_id in asked:
                 if response_id not in wanted:
@@ -179,6 +202,8 @@ def _route(path: str) -> tuple[Mapping[str, Handler], list[str]] | None:
     """Who answers at a path, by method, and the ids in it."""
     if not path.startswith(ROOT):
         return None
+    if (named := NAMED.get(path)) is not None:
+        return named, []
     parts = path[len(ROOT) :].split("/")
     ids = parts[1::2]
     handlers = ROUTES.get(tuple("*" if at % 2 else part for at, part in enumerate(parts)))

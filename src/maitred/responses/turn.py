@@ -13,11 +13,13 @@ from contextlib import suppress
 from itertools import chain
 
 from maitred.core.outcome import Outcome, Refusal
+from maitred.proxy.answer import STREAM_LINES
 from maitred.responses.asked import Asked
 from maitred.responses.errors import PREVIOUS, refusal_of
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.model import EngineRefused, Model
 from maitred.responses.repeat import repeat
+from maitred.responses.rounds import Work, rounds
 from maitred.responses.settled import settled
 from maitred.responses.telling import Audience, Telling
 from maitred.store.rows import StoreError
@@ -31,6 +33,7 @@ from maitred.store.state_rows import (
     Repeated,
     StateConflict,
 )
+from maitred.wire.errors import id_lines
 from maitred.wire.responses import response
 from maitred.wire.responses.answer import Answer
 from maitred.wire.responses.create import Create
@@ -40,6 +43,8 @@ from maitred.wire.responses.response import Response
 
 NO_HISTORY = History("")
 NO_ANSWER = Answer([])
+SSE_LINES = b"content-type: text/event-stream; charset=utf-8\r\n" + STREAM_LINES
+"""The head of a stream that begins before an engine has answered."""
 
 
 async def turn(asked: Asked, create: Create) -> Outcome:
@@ -74,7 +79,10 @@ def _begun(asked: Asked, create: Create) -> Response:
 
 
 class Turn:
-    """What one turn has in hand. `begun` is the writing of its row, where that comes before its end."""
+    """What one turn has in hand. `begun` is the writing of its row, where that comes before its end.
+
+    `tools` are those that the gateway runs, None where it wants none; `made` is what came of earlier rounds.
+    """
 
     def __init__(
         self, asked: Asked, create: Create, response: Response, events: Events, audience: Audience
@@ -87,6 +95,9 @@ class Turn:
         self.inputs: list[Item] = []
         self.history = NO_HISTORY
         self.begun: asyncio.Future[History] | None = None
+        self.tools = asked.site.servers.tools(create, asked.tenant, mint)
+        self.made: list[Item] = []
+        self.work = Work()
         self.model = Model(asked, create, response, events, audience, self._sent)
         self._finishes = asked.site.kept(asked.tenant).on_leave == "finish"
         self._left = False
@@ -100,7 +111,12 @@ class Turn:
         """The client has left."""
         self._left = True
         if self.unwanted:
-            self.model.stop()
+            self.stop()
+
+    def stop(self) -> None:
+        """Have engine and tools stop, if they are at work."""
+        self.work.stop()
+        self.model.stop()
 
     # -- remember ---------------------------------------------------------------------------------
 
@@ -114,6 +130,7 @@ class Turn:
         except StateConflict as wrong:
             named = "conversation" if self.create.conversation_id is not None else PREVIOUS
             raise refusal_of(wrong, named) from None
+        self.asked.site.figures.recalled(len(self.history.items))
 
     async def _recall(self, previous: str | None, conversation: str | None) -> None:
         store, tenant = self.asked.store, self.asked.tenant
@@ -144,10 +161,10 @@ class Turn:
 
     def _has_begun(self, begun: asyncio.Future[History]) -> None:
         if not begun.cancelled() and begun.exception() is None:
-            self.asked.site.running[self.response.id] = self.model.stop
+            self.asked.site.running[self.response.id] = self.stop
             self.audience.open()
         else:
-            self.model.stop()  # what cannot be kept is not worth the engine's time
+            self.stop()  # what cannot be kept is not worth the engine's time
 
     def new(self, now_ms: int) -> NewResponse:
         """The response as the store is told of it."""
@@ -171,21 +188,41 @@ class Turn:
 
     async def ask(self) -> Answer:
         """Have the model answer to all that was said so far. Raises Refusal, EngineRefused."""
-        if not self.create.stored:
-            self.audience.open()
-        answer = await self.model.ask(self.said(), self.session())
+        if self.tools is None:
+            answer = await self.ask_once()
+        else:
+            answer = await rounds(self, self.tools)
         if self.begun is not None:
             await self.begun
         return answer
 
+    async def ask_once(self) -> Answer:
+        """One call of it. Raises Refusal, EngineRefused."""
+        return await self.model.ask(self.create, self.said(), self.session(), self.tools)
+
+    async def known(self) -> None:
+        """Have the client know of it from now on, and so first the store."""
+        self._told()
+        if self.begun is not None:
+            await self.begun
+        if self.create.said.stream:
+            self.model.announce(SSE_LINES + id_lines(None, self.asked.request_id))
+
     def _sent(self) -> None:
         """The request leaves for an engine. Who was refused before has left no trace in the store."""
-        if self.create.said.stream and self.create.stored and self.begun is None:
+        if self.create.said.stream:
+            self._told()
+
+    def _told(self) -> None:
+        if not self.create.stored:
+            self.audience.open()
+        elif self.begun is None:
             self._begin()
 
     def said(self) -> Iterator[bytes]:
         """All items so far."""
-        return chain((row.data for row in self.history.items), (item.data for item in self.inputs))
+        history = (row.data for row in self.history.items)
+        return chain(history, (item.data for item in chain(self.inputs, self.made)))
 
     def session(self) -> str:
         """What all turns of this conversation have in common, unless the client has a name for it."""

@@ -14,7 +14,7 @@ from sqlite3 import Connection as Driver
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from maitred.store.lane import Lane
+from maitred.store.lane import DURABLE, Lane
 from maitred.store.store import Store
 
 READERS = 2
@@ -24,12 +24,18 @@ READERS = 2
 def lanes(store: Store) -> tuple[Lane, Lane]:
     """Threads that read, and threads that write."""
     if store.is_file:
-        reading, writing = (_file_engine(store, begin) for begin in ("BEGIN", "BEGIN IMMEDIATE"))
+        reading, writing = _file_engine(store, writes=False), _file_engine(store, writes=True)
         return (
             Lane("store reads", reading.connect, _of_file, READERS),
             Lane("store writes", writing.connect, _of_file, grouped=True),
         )
     engine = create_engine(store.url, poolclass=NullPool, connect_args=store.limits)
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        if not connection.info[DURABLE]:
+            connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
+
     readers = max(1, store.pool // 2)
     reading = engine.execution_options(isolation_level="AUTOCOMMIT")
     return (
@@ -38,7 +44,7 @@ def lanes(store: Store) -> tuple[Lane, Lane]:
     )
 
 
-def _file_engine(store: Store, begin: str) -> Engine:
+def _file_engine(store: Store, *, writes: bool) -> Engine:
     # The driver would begin transactions by itself, and too late.
     engine = create_engine(
         store.url, poolclass=NullPool, connect_args=store.limits | {"isolation_level": None}
@@ -47,11 +53,13 @@ def _file_engine(store: Store, begin: str) -> Engine:
     @event.listens_for(engine, "connect")
     def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:
         driver.execute("PRAGMA journal_mode=WAL").close()
-        driver.execute("PRAGMA synchronous=FULL").close()
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        if writes:
+            full = store.full and connection.info[DURABLE]
+            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if full else 'NORMAL'}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
 

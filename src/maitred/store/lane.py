@@ -11,6 +11,7 @@ import asyncio
 import queue
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +28,9 @@ WAITING_MAX = 1000
 GROUP_MAX = 32
 """Operations that share one commit where many wait: on a slow disk it is what takes the time."""
 TRIES = 2
+DURABLE = "durable"
+"""In the `info` of a connection, for who begins its transactions: the next is to outlive a loss of power
+before anybody hears of its commit."""
 REPEATABLE = ("40001", "40P01")
 """What PostgreSQL says of transactions that stood in each other's way."""
 
@@ -34,9 +38,10 @@ REPEATABLE = ("40001", "40P01")
 class Operation(Generic[T]):
     """One that waits to be done, and who waits for it."""
 
-    __slots__ = ("_future", "_loop", "_work")
+    __slots__ = ("_future", "_loop", "_work", "durable")
 
-    def __init__(self, work: Work[T], loop: AbstractEventLoop) -> None:
+    def __init__(self, work: Work[T], loop: AbstractEventLoop, *, durable: bool) -> None:
+        self.durable = durable
         self._work = work
         self._loop = loop
         self._future: Future[T] = loop.create_future()
@@ -63,7 +68,7 @@ class Operation(Generic[T]):
         self._tell(self._failed, error)
 
     def _tell(self, told: Callable[[Any], None], what: object) -> None:
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             self._loop.call_soon_threadsafe(told, what)
 
     def _answered(self, result: T) -> None:
@@ -102,11 +107,11 @@ class Lane:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Work[T]) -> Future[T]:
-        """Have it done. Raises StoreError where too much waits already."""
+    def submit(self, work: Work[T], *, durable: bool = True) -> Future[T]:
+        """Have it done; `durable`: to outlive a loss of power. Raises StoreError where too much waits."""
         if self._waiting.qsize() >= WAITING_MAX:
             raise StoreError("too many wait for the database")
-        operation = Operation(work, asyncio.get_running_loop())
+        operation = Operation(work, asyncio.get_running_loop(), durable=durable)
         self._waiting.put(operation)
         return operation.result()
 
@@ -151,7 +156,7 @@ class Kept:
             self._connection.close()
             self._connection = None
 
-    def do(self, work: Work[T]) -> T:
+    def do(self, work: Work[T], *, durable: bool = True) -> T:
         """Do this in one transaction."""
         for tried in range(1, TRIES + 1):
             if not self.usable():
@@ -159,6 +164,7 @@ class Kept:
             if self._connection is None:
                 self._connection = self._connect()
                 self.usable = self._watch(self._connection)
+            self._connection.info[DURABLE] = durable
             try:
                 return self._once(self._connection, work)
             except DBAPIError as error:
@@ -182,7 +188,8 @@ def _serve(kept: Kept, group: list[Operation[Any]]) -> None:
     """Do these together, and if one of them cannot be done each by itself."""
     if len(group) > 1:
         try:
-            results = kept.do(lambda connection: [operation.do(connection) for operation in group])
+            durable = any(operation.durable for operation in group)
+            results = kept.do(lambda c: [operation.do(c) for operation in group], durable=durable)
         except Exception:  # noqa: BLE001, S110 - whose it is shows when each is done by itself
             pass
         else:
@@ -191,6 +198,6 @@ def _serve(kept: Kept, group: list[Operation[Any]]) -> None:
             return
     for operation in group:
         try:
-            operation.answer(kept.do(operation.do))
+            operation.answer(kept.do(operation.do, durable=operation.durable))
         except BaseException as error:  # noqa: BLE001 - who waits is told, as by a future
             operation.fail(error)

@@ -108,16 +108,17 @@ class StateStore:
     async def begin(self, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int) -> History:
         """Keep a response that is being made, and take its turn in its conversation.
 
-        What was said there is returned. It counts as lost at `lease_ms` unless it was renewed.
+        What was said there is returned. It counts as lost at `lease_ms` unless it was renewed. Of what is
+        not over, a loss of power may leave nothing.
         Raises Repeated, NotKept, Locked, TooLong.
         """
         return await self._write(
-            "begin", lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms)
+            "begin", lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms), durable=False
         )
 
     async def renew(self, ids: Sequence[str], lease_ms: int) -> set[str]:
         """Say that the makers of these responses live; which of them are still theirs."""
-        return await self._write("renew", lambda c: turns.renew(c, self._maker, ids, lease_ms))
+        return await self._write("renew", lambda c: turns.renew(c, self._maker, ids, lease_ms), durable=False)
 
     async def finish(self, end: Finish) -> None:
         """A response that was begun is over. Raises Lost."""
@@ -141,6 +142,10 @@ class StateStore:
     async def take(self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int) -> list[JobRow]:
         """Take the next jobs of these bands, tenants in turn. Each is to be renewed, and finished."""
         return await self._write("take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms))
+
+    async def waiting(self) -> int:
+        """How many jobs wait, for whichever gateway."""
+        return await self._read("waiting", jobs.waiting)
 
     async def cancel(self, tenant: str, id_: str) -> ResponseRow:
         """End a response of the background; one that has ended comes back as it is. Raises NotKept."""
@@ -215,16 +220,16 @@ class StateStore:
     async def _read(self, operation: str, work: Work[T]) -> T:
         return await self._do(operation, self._reading, work)
 
-    async def _write(self, operation: str, work: Work[T]) -> T:
-        return await self._do(operation, self._writing, work)
+    async def _write(self, operation: str, work: Work[T], *, durable: bool = True) -> T:
+        return await self._do(operation, self._writing, work, durable=durable)
 
-    async def _do(self, operation: str, lane: Lane | None, work: Work[T]) -> T:
+    async def _do(self, operation: str, lane: Lane | None, work: Work[T], *, durable: bool = True) -> T:
         if lane is None:
             raise StoreError(f"{self._store.place}: it is closed")
         began = time.monotonic()
         try:
             async with self._store.call():
-                done = await lane.submit(work)
+                done = await lane.submit(work, durable=durable)
             self._worked_at = time.monotonic()
             return done
         except StoreError:

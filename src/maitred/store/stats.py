@@ -25,7 +25,7 @@ def stats(connection: Connection) -> list[TableStats]:
         tenant = table.c.tenant
         size = func.coalesce(func.sum(_size(connection, table, content)), 0)
         asked = select(tenant, func.count(), size).group_by(tenant).order_by(tenant)
-        found += [TableStats(table.name, *row) for row in connection.execute(asked)]
+        found += [TableStats(str(table.name), *row) for row in connection.execute(asked)]
     return found
 
 

@@ -52,15 +52,16 @@ Mark = tuple[int | None, ...]
 class Store:
     """One database. Made by `open`, which does not touch it yet."""
 
-    def __init__(self, url: URL, pool: int = POOL, statement_s: float | None = None) -> None:
+    def __init__(self, url: URL, pool: int, statement_s: float, *, full: bool) -> None:
         self.pool = pool
+        self.full = full
         waiting, looping = (url.set(drivername=name) for name in DRIVERS[url.drivername])
         self._password = url.password
         self.is_file = url.drivername == "sqlite"
         self.place = (
             f"sqlite:///{url.database}" if self.is_file else f"postgresql at {url.host or 'a socket'}"
         )
-        self.limits = limits = _limits(self.is_file, STATEMENT_S if statement_s is None else statement_s)
+        self.limits = limits = _limits(self.is_file, statement_s)
         self.url = waiting
         # Migrations begin their transactions themselves, as the driver of SQLite would not before CREATE.
         begun = {"isolation_level": None} if self.is_file else {}
@@ -68,11 +69,12 @@ class Store:
         self._engine: AsyncEngine = create_async_engine(looping, connect_args=limits, **_pool(self.is_file))
 
     @classmethod
-    def open(cls, url: str, pool: int = POOL, statement_s: float | None = None) -> Self:
+    def open(cls, url: str, pool: int = POOL, statement_s: float | None = None, *, full: bool = True) -> Self:
         """The database at `sqlite:///PATH` or `postgresql://…`. Raises StoreError.
 
         `pool` is how many connections to a PostgreSQL are kept for conversations; nothing else uses them.
-        `statement_s` is the most that one statement may take, STATEMENT_S unless given.
+        `statement_s` is the most that one statement may take, STATEMENT_S unless given. `full`: what is
+        committed to a file is on the disk.
         """
         try:
             parsed = make_url(url)
@@ -83,7 +85,7 @@ class Store:
                 "it is no URL of a database; write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
             )
         try:
-            return cls(parsed, pool, statement_s)
+            return cls(parsed, pool, STATEMENT_S if statement_s is None else statement_s, full=full)
         except (ImportError, NoSuchModuleError):
             raise StoreError("PostgreSQL needs another package; pip install 'maitred[postgres]'") from None
 

@@ -14,6 +14,7 @@ from msgspec.json import encode
 
 from maitred.wire.responses.create import Create, JsonObject, JsonSchema, Said
 from maitred.wire.responses.items import (
+    Compaction,
     CustomCall,
     CustomOutput,
     FunctionCall,
@@ -43,6 +44,10 @@ from maitred.wire.responses.tools import (
 
 CUSTOM_INPUT = "input"
 """A custom tool is a function with this one text."""
+
+NO_CALL = "there is an output here whose call_id belongs to no call before it"
+
+SO_FAR = "What was said so far, in short:\n\n"
 
 _Json: TypeAlias = dict[str, Any]
 
@@ -97,6 +102,13 @@ def param(of_chat: str | None) -> str | None:
         return None
     name = of_chat.partition(".")[0].partition("[")[0]
     return _PARAMS.get(name, of_chat)
+
+
+def served_output(call: McpCall) -> str:
+    """What the model is told of a call that the gateway had answered."""
+    if call.output is not None:
+        return call.output
+    return encode({"error": call.error}).decode() if call.error is not None else ""
 
 
 def _add_format(body: _Json, said: Said) -> None:
@@ -154,10 +166,21 @@ def _choice(choice: ToolChoice | None) -> str | _Json | None:
 def messages(instructions: str | None, items: Iterable[KeptItem]) -> list[_Json]:
     """Return the messages that say what items say."""
     writer = _Writer(instructions)
-    for item in items:
+    for item in since_compaction(items):
         if (add := _ADD.get(type(item))) is not None:
             add(writer, item)
     return writer.written()
+
+
+def since_compaction(items: Iterable[KeptItem]) -> list[KeptItem]:
+    """The items that count: a compaction stands for all before it, and is what the system says of them."""
+    counted: list[KeptItem] = []
+    for item in items:
+        if isinstance(item, Compaction):
+            counted = [Message(role="system", content=[InputText(SO_FAR + item.summary)])]
+        else:
+            counted.append(item)
+    return counted
 
 
 class _Writer:
@@ -212,15 +235,14 @@ class _Writer:
     def hear(self, output: FunctionOutput | CustomOutput) -> None:
         """A tool answers."""
         if output.call_id not in self._calls:
-            refuse("there is an output here whose call_id belongs to no call before it", "input")
+            refuse(NO_CALL, "input")
         self._tool(output.call_id, _content(output.output))
 
     def served(self, call: McpCall) -> None:
         """The model called, and the gateway had it answered."""
         call_id = call.id or ""
         self._call(call_id, function_name(call.server_label, call.name), call.arguments)
-        failed = encode({"error": call.error}).decode() if call.error is not None else ""
-        self._tool(call_id, call.output if call.output is not None else failed)
+        self._tool(call_id, served_output(call))
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         self._calls.add(call_id)

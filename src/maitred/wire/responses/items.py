@@ -7,6 +7,7 @@ ever becomes a key.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -19,6 +20,9 @@ Mint: TypeAlias = Callable[[str], str]
 """Makes a new id with this prefix."""
 
 INPUT_ITEMS_MAX = 10_000
+
+SEAL = "maitred.1."
+"""Begins what is ours to read in a compaction; base64 follows."""
 
 Status = Literal["in_progress", "completed", "incomplete"]
 Nothing: TypeAlias = UnsetType | None
@@ -199,6 +203,26 @@ class McpApprovalResponse(Kept, frozen=True, tag="mcp_approval_response", kw_onl
     reason: str | None = None
 
 
+class Compaction(Kept, frozen=True, tag="compaction", kw_only=True):
+    """Stands for all before it. `encrypted_content` is a summary, which is no secret to whose it is."""
+
+    encrypted_content: str
+    created_by: Nothing = UNSET
+
+    @property
+    def summary(self) -> str:
+        """What was said so far, in short. Raises ValueError when it was not sealed here."""
+        sealed = self.encrypted_content.removeprefix(SEAL)
+        if sealed == self.encrypted_content:
+            raise ValueError(SEAL)
+        return b64decode(sealed, validate=True).decode()
+
+
+def compaction(summary: str) -> Compaction:
+    """The item that stands for what this says in short."""
+    return Compaction(encrypted_content=SEAL + b64encode(summary.encode()).decode())
+
+
 class ItemReference(Closed, frozen=True, tag="item_reference", tag_field="type"):
     """Stands for an item that is kept already."""
 
@@ -216,6 +240,7 @@ KeptItem: TypeAlias = (
     | McpCall
     | McpApprovalRequest
     | McpApprovalResponse
+    | Compaction
 )
 SaidItem: TypeAlias = KeptItem | ItemReference
 
@@ -230,6 +255,7 @@ PREFIXES: dict[type[Kept], str] = {
     McpCall: "mcp",
     McpApprovalRequest: "mcpr",
     McpApprovalResponse: "mcpa",
+    Compaction: "cmp",
 }
 
 
@@ -277,7 +303,16 @@ def _read_item(raw: bytes, place: str) -> SaidItem:
         item = read(_reference, raw, place)
     if isinstance(item, Message):
         _check_parts(item, place)
+    elif isinstance(item, Compaction):
+        _check_seal(item, place)
     return item
+
+
+def _check_seal(item: Compaction, place: str) -> None:
+    try:
+        item.summary  # noqa: B018 - that it can be read is all that is asked
+    except ValueError:
+        refuse("this was not made here", f"{place}.encrypted_content")
 
 
 def _check_parts(message: Message, place: str) -> None:
@@ -295,19 +330,26 @@ def _check_parts(message: Message, place: str) -> None:
 def settle(said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}) -> list[Item]:
     """Bring items into the form in which they are kept, under ids of ours.
 
-    What they refer to is `referenced` and must all be there; it is copied.
+    What they refer to is `referenced` and must all be there; it is copied. Approvals still name what they are
+    of.
     """
-    return [_settle(_resolve(item, referenced), mint) for item in said.items]
+    renamed: dict[str | None, str] = {}
+    return [_settle(_resolve(item, referenced), mint, renamed) for item in said.items]
 
 
 def _resolve(item: SaidItem, referenced: Mapping[str, bytes]) -> KeptItem:
     return _kept.decode(referenced[item.id]) if isinstance(item, ItemReference) else item
 
 
-def _settle(item: KeptItem, mint: Mint) -> Item:
+def _settle(item: KeptItem, mint: Mint, renamed: dict[str | None, str]) -> Item:
+    item_id = mint(PREFIXES[type(item)])
     if isinstance(item, Message):
         item = structs.replace(item, content=_parts(item))
-    return keep(item, mint(PREFIXES[type(item)]))
+    elif isinstance(item, McpApprovalRequest):
+        renamed[item.id] = item_id
+    elif isinstance(item, McpApprovalResponse | McpCall) and item.approval_request_id in renamed:
+        item = structs.replace(item, approval_request_id=renamed[item.approval_request_id])
+    return keep(item, item_id)
 
 
 def _parts(message: Message) -> list[Part]:
