@@ -252,6 +252,13 @@ def test_a_compaction_stands_for_all_before_it() -> None:
     ]
 
 
+def test_a_compaction_that_can_no_longer_be_opened() -> None:
+    kept = data(settled([{"type": "compaction", "encrypted_content": SHORT}]))
+    with pytest.raises(Refusal) as caught:
+        chat.request(asked(), kept, stream=False)
+    assert caught.value.param == "input"
+
+
 def test_an_output_without_its_call() -> None:
     with pytest.raises(Refusal) as caught:
         messages([output("c9"), {**LOOK, "call_id": "c9"}])

@@ -185,10 +185,17 @@ def since_compaction(items: Iterable[KeptItem], unseal: Unseal) -> list[KeptItem
     counted: list[KeptItem] = []
     for item in items:
         if isinstance(item, Compaction):
-            counted = [Message(role="system", content=[InputText(SO_FAR + unseal(item.encrypted_content))])]
+            counted = [Message(role="system", content=[InputText(SO_FAR + _opened(item, unseal))])]
         else:
             counted.append(item)
     return counted
+
+
+def _opened(item: Compaction, unseal: Unseal) -> str:
+    try:
+        return unseal(item.encrypted_content)
+    except ValueError:
+        refuse("a compaction among what was said can no longer be opened", "input")
 
 
 class _Writer:

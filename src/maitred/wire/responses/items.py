@@ -113,7 +113,7 @@ class Message(Kept, frozen=True, tag="message", kw_only=True):
     """What somebody says. `phase` is kept for the client; chat has no word for it."""
 
     role: Literal["user", "assistant", "system", "developer"]
-    status: Status = "completed"
+    status: Status | None = "completed"
     content: str | list[Part]
     phase: Literal["commentary", "final_answer"] | Nothing = UNSET
 
@@ -133,7 +133,7 @@ class FunctionCall(Kept, frozen=True, tag="function_call", kw_only=True):
     call_id: str
     name: str
     arguments: str
-    status: Status = "completed"
+    status: Status | None = "completed"
     caller: Nothing = UNSET
     namespace: Nothing = UNSET
     asynchronous: Literal[False] | Nothing = field(default=UNSET, name="async")
@@ -156,7 +156,7 @@ class CustomCall(Kept, frozen=True, tag="custom_tool_call", kw_only=True):
     call_id: str
     name: str
     input: str
-    status: Status = "completed"
+    status: Status | None = "completed"
     caller: Nothing = UNSET
     namespace: Nothing = UNSET
     asynchronous: Literal[False] | Nothing = field(default=UNSET, name="async")
@@ -338,6 +338,8 @@ def _resolve(item: SaidItem, referenced: Mapping[str, bytes]) -> KeptItem:
 
 def _settle(item: KeptItem, mint: Mint, renamed: dict[str | None, str]) -> Item:
     item_id = mint(PREFIXES[type(item)])
+    if getattr(item, "status", UNSET) is None:
+        item = structs.replace(item, status="completed")
     if isinstance(item, Message):
         item = structs.replace(item, content=_parts(item))
     elif isinstance(item, McpApprovalRequest):
