@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from maitred.core.outcome import Refusal
-from maitred.wire.responses.items import settle
+from maitred.wire.responses.input import settle
 from tests.wire.responses.parts import SEAL, asked, minting, parsed, settled
 
 TEXT = {"type": "input_text", "text": "hi"}
