@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maitred.core.outcome import Outcome
+from maitred.core.outcome import Outcome, Refusal
 from maitred.responses.asked import Asked
 from maitred.responses.background import submit
 from maitred.responses.turn import turn
@@ -12,4 +12,6 @@ from maitred.wire.responses.create import decode
 async def create(asked: Asked) -> Outcome:
     """Answer it."""
     said = decode(asked.exchange.body)
+    if not said.said.model.isprintable():  # it will be written down before anybody looks for it
+        raise Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")
     return await (submit if said.said.background else turn)(asked, said)
