@@ -117,3 +117,7 @@ async def test_a_bug_of_ours_is_a_500_and_no_silence(url: str, monkeypatch: pyte
         it.place.bugs = 0  # the line of the request is its model call's
         answer = await it.ask(turn())
         assert (answer.status, answer.json["error"]["code"]) == (500, "failed_internal")
+        monkeypatch.setattr(store, "finish", broken)
+        conversation = (await it.ask(call("POST", CONVERSATIONS, {}))).json["id"]
+        assert (await it.ask(turn(conversation=conversation))).status == 500
+        assert it.place.app.site.running == {}  # so its lease lapses

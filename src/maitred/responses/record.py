@@ -88,8 +88,12 @@ class Record:
         if self.begun is None:
             await asked.store.keep(self.new(asked.site.now_ms()), finish)
         else:
-            asked.site.running.pop(response.id, None)
+            self.leave()
             await asked.store.finish(finish)
+
+    def leave(self) -> None:
+        """Nobody works on it here any more: if it is not written by now, its lease will lapse."""
+        self._asked.site.running.pop(self._response.id, None)
 
     async def forget(self) -> None:
         """Nobody has heard of it, so nothing of it stays."""
@@ -98,5 +102,5 @@ class Record:
             return
         with suppress(StateConflict, StoreError):
             await begun
-            self._asked.site.running.pop(self._response.id, None)
+            self.leave()
             await self._asked.store.delete_response(self._asked.tenant, self._response.id)

@@ -63,6 +63,8 @@ async def turn(asked: Asked, create: Create) -> Outcome:
         refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
         audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
         return refusal.outcome
+    finally:
+        this.record.leave()
 
 
 def _begun(asked: Asked, create: Create) -> Response:
