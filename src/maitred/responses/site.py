@@ -79,8 +79,8 @@ class Memory(Protocol):
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
-    `wall` is UTC in seconds. `running` holds the
-    responses that are being made here and that the store knows of, each with what stops it.
+    `wall` is UTC in seconds. `running` holds the responses that are being made here and that the store knows
+    of, each with what stops it.
     """
 
     def __init__(
