@@ -185,9 +185,12 @@ class GatewayApp:
         What takes effect only after a restart is returned, by its paths; clients' limits hold for connections
         that come from now on.
         """
-        needs_restart = restart_needed(self._at_start, config)
+        kept_before = self.identities.store is not None
         self.identities.apply(config)  # may find that it cannot be used, and then nothing is changed
         self.servers.apply(config)
+        if not kept_before:
+            self._at_start = structs.replace(self._at_start, store=config.store)
+        needs_restart = restart_needed(self._at_start, config)
         self.discovery.apply(config)  # first, or a model that goes would be served by default limits
         before = self.house.gateway.settings
         settings = config.core_settings()

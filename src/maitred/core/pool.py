@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from maitred.core import kept, saturation, speed
 from maitred.core.blocks import APPROXIMATE, PRECISE, Blocks
 from maitred.core.chooser import PREFIXED, may_hope, policy
 from maitred.core.explore import idle
@@ -332,10 +333,18 @@ class Pool:
             fresh_tokens = (prompt_tokens or ticket.prompt_tokens) - usage.cached_tokens
             self.queue.settle(ticket, cost_of(fresh_tokens, usage.output_tokens))
 
-    def served(self, service_s: float) -> None:
-        """A whole answer took so long."""
+    def learn(self, leg: Leg, usage: Usage | None, endpoints: Sequence[Endpoint], now: float) -> None:
+        """Learn from a whole answer: how long it took, how fast its endpoint is, and what its cache had."""
+        request, service_s = leg.ticket.request, now - leg.seated_at
         mean_s = self.service_s if self.service_s is not None else service_s
         self.service_s = mean_s + RECENT * (service_s - mean_s)
+        if usage is not None and request.sequences == 1:
+            if leg.thought > 0 and usage.exact:
+                kept.learn(leg, usage)
+            if request.stream and leg.ticket.expected:
+                speed.learn(leg, usage, endpoints, now)
+        if not self.limits.cap:
+            saturation.served(leg.endpoint, self.limits, now)
 
     def drain_s(self, endpoints: Sequence[Endpoint], now: float) -> float:
         """What those who wait will take, one after the other in all places, by the time answers take."""
