@@ -102,9 +102,8 @@ def added(plain: Server, gateways: list[Server], rounds: int, *, stream: bool) -
             if at >= 0:  # two rounds to warm up
                 seen[name] += took
     base, *_ = percentiles_ms(seen[plain.name])
-    print(
-        f"\n{'streamed' if stream else 'whole'} turn, added ms{'p50':>13}{'p90':>8}{'p99':>8}   ({len(took) * rounds} each)"
-    )
+    kind, each = "streamed" if stream else "whole", len(took) * rounds
+    print(f"\n{kind} turn, added ms{'p50':>13}{'p90':>8}{'p99':>8}   ({each} each)")
     print(f"{'engine alone':24}{base:8.2f}")
     for server in gateways:
         p50, p90, p99 = percentiles_ms(seen[server.name])

@@ -1,4 +1,4 @@
-"""An engine that answers at once, in both tongues: /v1/chat/completions and /v1/responses, whole and streamed.
+"""An engine that answers at once, in both tongues (/v1/chat/completions, /v1/responses), whole and streamed.
 
     .venv/bin/python benchmarks/responses_upstream.py PORT
 
@@ -94,7 +94,7 @@ class Engine(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with nothing."""
-        self._transport, self._got = cast(asyncio.Transport, transport), b""
+        self._transport, self._got = cast("asyncio.Transport", transport), b""
 
     def data_received(self, data: bytes) -> None:
         """Answer what is complete."""

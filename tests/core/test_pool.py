@@ -136,7 +136,7 @@ def endpoint(**more: object) -> Endpoint:
 @pytest.mark.parametrize(("cap", "own", "places"), [(4, 0, 4), (0, 9, 9), (0, 0, CAP_START)])
 def test_the_time_to_drain_goes_by_all_places(cap: int, own: int, places: int) -> None:
     some = pool(cap=cap)
-    some.served(8.0)
+    some.service_s = 8.0
     for _ in range(9):
         some.queue.push(ticket(some))
     assert some.drain_s([endpoint(cap=own)], NOW) == pytest.approx(10 * 8.0 / places)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import time
+from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
 from openai import OpenAI
 
-from tests.e2e.children import MODEL
+from tests.e2e.children import MODEL, PACE_S, PATIENCE_S, Engine, Gateway, ask, get, post
+from tests.e2e.conftest import Serve
 
+QUIET_S = 1.5
+"""An engine that makes an answer in one piece looks for its client only when nobody asks it anything."""
 FEW: Any = {"max_output_tokens": 6, "temperature": 0}
 
 
@@ -78,3 +85,97 @@ def test_input_items_and_deleting(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as error:
         client.responses.create(model=MODEL, input="And?", previous_response_id=response.id)
     assert (error.value.code, error.value.param) == ("previous_response_not_found", "previous_response_id")
+
+
+def polled(client: OpenAI, id_: str) -> Any:
+    """A response of the background, once it has ended."""
+    until = time.monotonic() + PATIENCE_S
+    while (response := client.responses.retrieve(id_)).status in ("queued", "in_progress"):
+        assert time.monotonic() < until
+        time.sleep(PACE_S)
+    return response
+
+
+def test_the_background(client: OpenAI) -> None:
+    queued = client.responses.create(model=MODEL, input="Say hello.", background=True, **FEW)
+    assert queued.status == "queued"
+    response = polled(client, queued.id)
+    assert (response.status, response.background) == ("incomplete", True)
+    assert response.output_text
+    assert client.responses.cancel(queued.id).status == "incomplete"  # it is over
+
+
+def test_a_stream_of_the_background_is_left_and_resumed(client: OpenAI) -> None:
+    said: Any = {"model": MODEL, "input": "Tell me a story of a ship.", "max_output_tokens": 40}
+    with client.responses.create(background=True, stream=True, **said) as stream:
+        first: list[Any] = []
+        for event in stream:
+            first.append(event)
+            if event.type == "response.output_text.delta":
+                break
+    id_ = first[0].response.id
+    resumed: Any = client.responses.retrieve(id_, stream=True, starting_after=first[-1].sequence_number)
+    events = [*first, *resumed]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].response.output_text == polled(client, id_).output_text
+
+
+def test_one_of_the_background_is_cancelled(client: OpenAI, engines: list[Engine]) -> None:
+    said: Any = {"model": MODEL, "input": "Tell me a long story of a ship.", "max_output_tokens": 1900}
+    response = client.responses.create(background=True, **said)
+    engines[0].child.until(lambda: any(engine.busy() for engine in engines))
+    assert client.responses.cancel(response.id).status == "cancelled"
+    engines[0].child.until(
+        lambda: not any(engine.busy() for engine in engines), within_s=5 * QUIET_S, pace_s=QUIET_S
+    )
+    assert client.responses.retrieve(response.id).status == "cancelled"
+
+
+@pytest.fixture
+def restarted(serve: Serve, engines: list[Engine]) -> Callable[[], Gateway]:
+    """Start a gateway on what the one before it kept, that soon sees who died."""
+
+    def start() -> Gateway:
+        gateway = serve(
+            config={
+                "endpoints": [engine.url for engine in engines],
+                "store": {"url": "sqlite:///kept.db", "sweep": "100ms"},
+                "responses": {"lease": "500ms", "background": {"period": "100ms"}},
+            }
+        )
+        gateway.until(gateway.all_ready)
+        return gateway
+
+    return start
+
+
+def test_a_gateway_that_is_killed_leaves_no_half_turn(restarted: Callable[[], Gateway]) -> None:
+    gateway = restarted()
+    said = {"model": MODEL, "input": "Tell me a story of a ship.", "stream": True, "max_output_tokens": 1500}
+    with ask(gateway.port, "POST", "/v1/responses", said) as answer:
+        line = next(line for line in answer if line.startswith(b"data: "))
+        id_ = json.loads(line[6:])["response"]["id"]
+        gateway.signal(signal.SIGKILL)
+        gateway.wait()
+    after = restarted()
+    after.until(lambda: json.loads(get(after.port, f"/v1/responses/{id_}")[2])["status"] == "failed")
+    assert json.loads(get(after.port, f"/v1/responses/{id_}")[2])["output"] == []
+    status, _, body = post(
+        after.port, "/v1/responses", {"model": MODEL, "input": "x", "previous_response_id": id_}
+    )
+    assert (status, json.loads(body)["error"]["param"]) == (400, "previous_response_id")
+
+
+def test_what_waits_in_the_background_survives_a_gateway_that_is_killed(
+    restarted: Callable[[], Gateway],
+) -> None:
+    gateway = restarted()
+    said = {"model": MODEL, "input": "Say hello.", "background": True, "max_output_tokens": 200}
+    ids = [json.loads(post(gateway.port, "/v1/responses", said)[2])["id"] for _ in range(4)]
+    gateway.signal(signal.SIGKILL)
+    gateway.wait()
+    after = restarted()
+    with OpenAI(base_url=f"{after.url}/v1", api_key="none-needed") as client:
+        responses = [polled(client, id_) for id_ in ids]
+    assert {response.status for response in responses} <= {"completed", "incomplete"}
+    assert all(response.output_text for response in responses)

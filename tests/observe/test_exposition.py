@@ -44,6 +44,7 @@ def lived_in() -> Metrics:
     where.load, where.observed_at = Load(3, 2, 0.25), 101.0
     where.reads, where.writes = Line(0.1, 0.001, 1, 0.25), Line(0.02, 0.001, 1, 0.125)
     metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
+    metrics.mcp_called("github", "completed", 0.25)
     metrics(Tokenized(100.0, "qwen", 0.01, None))
     leg = seat(ticket, 100.0, where)
     metrics(Answered(100.1, leg))

@@ -56,3 +56,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     found: str = request.getfixturevalue("database")
     server.run(f"TRUNCATE {TABLES}", "turns")
     return found
+
+
+@pytest.fixture
+def file(empty_file: Path, tmp_path: Path) -> str:
+    """An empty database."""
+    return f"sqlite:///{shutil.copy(empty_file, tmp_path / 'maitred.db')}"

@@ -106,11 +106,11 @@ class Remembering:
         response: dict[str, Any] = answer.json
         return response
 
-    def tell_tenants_apart(self) -> None:
-        """From now on whoever says x-tenant is that one."""
+    def tell_tenants_apart(self, who: Identity = Identity()) -> None:  # noqa: B008 - frozen
+        """From now on whoever says x-tenant is that one; all else of him is as here."""
 
         def identify(fields: dict[bytes, bytes]) -> Identity:
-            return Identity(tenant=fields.get(b"x-tenant", b"a").decode())
+            return structs.replace(who, tenant=fields.get(b"x-tenant", b"a").decode())
 
         app = self.place.app
         app.front.service = app.site.service = structs.replace(app.site.service, identify=identify)
@@ -133,7 +133,7 @@ class Remembering:
 async def remembering(url: str, *plans: Plan, **sections: Any) -> AsyncIterator[Remembering]:
     """A gateway that answers stateful requests, and keeps what they say in this database."""
     store = Store(url=url)
-    async with serving(*plans, network=MemoryNetwork(), **{"store": store, **sections}) as place:
+    async with serving(*plans, **{"network": MemoryNetwork(), "store": store, **sections}) as place:
         yield Remembering(place, url)
 
 

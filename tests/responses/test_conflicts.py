@@ -88,7 +88,10 @@ async def test_a_response_that_runs_cannot_be_gone_on_from_yet(url: str) -> None
             {"conversation": "conv_0", "previous_response_id": "resp_0"},
             (400, "invalid_request", "conversation"),
         ),
-        ({"tools": [{"type": "mcp", "server_label": "x"}]}, (400, "invalid_request", "tools")),
+        (
+            {"tools": [{"type": "mcp", "server_label": "x"}]},
+            (400, "invalid_request", "tools[0].server_label"),
+        ),
         ({"no_such_thing": 1}, (400, "invalid_request", "no_such_thing")),
     ],
 )

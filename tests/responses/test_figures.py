@@ -21,4 +21,6 @@ async def test_each_turn_is_counted_once_by_how_it_ended(url: str) -> None:
         await it.place.until(lambda: figures.making == 0)
         assert figures.ended[Outcome.COMPLETED.index] == 3
         assert sum(figures.ended) == 4
+        await it.place.until(lambda: "waiting" in figures.store)
+        assert figures.waiting == 0
         assert {"begin", "finish", "submit", "take"} <= figures.store.keys()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from maitred.config.cache import Cache, Events
 from maitred.config.simulate import Fault
@@ -25,9 +26,11 @@ from tests.sim.place import ONE, PROFILE, TWO, Script
 def test_what_has_changed_is_told_once() -> None:
     heard = Heard()
     heard.stored([1, 2, 3], None, job())
-    heard.stored([2], 1, job())  # a copy of its own
+    heard.stored([2, 3], 1, job())  # in another rank
     assert heard.take("p/a") == KvEvents("p/a", (1, 2, 3))
     assert not heard.news
+    heard.removed([3, 2])
+    assert heard.take("p/a") == KvEvents("p/a")  # one still has them
     heard.removed([3])
     heard.removed([2])
     heard.stored([4, 2], 1, job())
@@ -55,6 +58,7 @@ def conversations(rng: Random, count: int) -> list[Arrival]:
     return arrivals
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     "fault",
     [
@@ -65,8 +69,9 @@ def conversations(rng: Random, count: int) -> list[Arrival]:
         Fault(at_s=3.0, endpoint=ONE, fault="remove", for_s=4.0),
     ],
 )
-def test_in_the_end_the_core_knows_what_is_there(fault: Fault | None) -> None:
-    nodes = [Node("m", url, PROFILE, Heard()) for url in (ONE, TWO)]
+def test_in_the_end_the_core_knows_what_is_there(fault: Fault | None, ranks: int) -> None:
+    profile = structs.replace(PROFILE, ranks=ranks, kv_blocks=PROFILE.kv_blocks // ranks)
+    nodes = [Node("m", url, profile, Heard()) for url in (ONE, TWO)]
     arrivals = conversations(Random(5), 900)
     settings = Settings(pools={"m": PoolSettings(routing="default")})
     house = Fleet(settings, nodes, Script(arrivals), 1, Waits())
@@ -77,8 +82,8 @@ def test_in_the_end_the_core_knows_what_is_there(fault: Fault | None) -> None:
     assert len(house.records) == len(arrivals)
     told = house.gateway._pools["m"].blocks.told
     for node in nodes:
-        (rank,) = node.engine._ranks
-        assert told[node.name].blocks == set(rank.pool._users) != set()
+        there = {key for rank in node.engine._ranks for key in rank.pool._users}
+        assert told[node.name].blocks == there != set()
 
 
 def test_a_run_by_what_engines_tell_replays_and_not_without_that() -> None:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import uvloop
 
@@ -24,6 +24,7 @@ from maitred.store.state_rows import (
 from maitred.store.store import Store
 
 P = ParamSpec("P")
+R = TypeVar("R")
 NOW = 1_800_000_000_000
 DAY = 86_400_000
 LEASE = NOW + 30_000
@@ -31,20 +32,20 @@ ALL = Bounds(10_000, 1 << 26)
 _numbers = count(1)
 
 
-def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def on_loop(test: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     """Run a coroutine test on the loop that gateways run on."""
 
     @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        uvloop.run(test(*args, **kwargs))
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return uvloop.run(test(*args, **kwargs))
 
     return run
 
 
 @asynccontextmanager
-async def remembering(url: str) -> AsyncIterator[StateStore]:
+async def remembering(url: str, statement_s: float | None = None) -> AsyncIterator[StateStore]:
     """The conversations of this database, whose tables are made."""
-    store = Store.open(url)
+    store = Store.open(url, statement_s=statement_s)
     await store.upgrade()
     state = StateStore(store)
     await state.start()

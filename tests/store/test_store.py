@@ -308,3 +308,21 @@ async def test_a_connection_that_died_is_replaced(server: Postgres) -> None:
             await store.keys()
         server.start()
         assert await store.keys() == [KEY]
+
+
+@on_loop
+async def test_a_file_that_was_deleted_is_an_error_until_the_next_start_makes_it_anew_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "maitred.store")
+    url = f"sqlite:///{tmp_path}/kept.db"
+    async with Opened(url) as store:
+        await store.add_key(KEY)
+        (tmp_path / "kept.db").unlink()
+        with pytest.raises(StoreError, match="no such table"):
+            await store.mark()
+    caplog.clear()
+    async with Opened(url) as store:
+        assert await store.keys() == []
+    async with Opened(url):
+        assert caplog.messages == [f"{url} is new: there are no keys and no accounts in it"]

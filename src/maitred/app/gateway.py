@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ from maitred.proxy.dispatch import Single
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
+from maitred.responses.mcp.servers import Servers
 from maitred.responses.site import Site
 from maitred.wire.requests import Rules
 
@@ -107,7 +109,8 @@ class GatewayApp:
         note = access.note if access is not None else lambda _id, _exchange: None
         service = self._service(config)
         self.memory = Memory(config, lambda: self.identities.store, self.findings, self.metrics.turns.stored)
-        self.site = Site(service, config, self.memory, self.metrics.turns, time.time)
+        self.servers = Servers(config, network, self.sweep, clock, os.environ, self.metrics.mcp_called)
+        self.site = Site(service, config, self.memory, self.servers, self.metrics.turns, time.time)
         self.front = Front(service, note)
         self._open_to(config)
         self.discovery = Discovery(
@@ -182,8 +185,12 @@ class GatewayApp:
         What takes effect only after a restart is returned, by its paths; clients' limits hold for connections
         that come from now on.
         """
-        needs_restart = restart_needed(self._at_start, config)
+        kept_before = self.identities.store is not None
         self.identities.apply(config)  # may find that it cannot be used, and then nothing is changed
+        self.servers.apply(config)
+        if not kept_before:
+            self._at_start = structs.replace(self._at_start, store=config.store)
+        needs_restart = restart_needed(self._at_start, config)
         self.discovery.apply(config)  # first, or a model that goes would be served by default limits
         before = self.house.gateway.settings
         settings = config.core_settings()
@@ -250,6 +257,7 @@ class GatewayApp:
         await self.memory.close()
         await self.identities.stop()
         self.pool.close()
+        await self.servers.close()
         self.inflate.close()
         self.tokens.close()
         self.sweep.stop()

@@ -135,6 +135,16 @@ class Jwt(Struct, frozen=True):
         str | None,
         Setting("bands", TEXT, "The claim that lists the bands one may use.", "all bands"),
     ] = None
+    may_set: Annotated[
+        str | None,
+        Setting(
+            "may_set",
+            TEXT,
+            "The claim that lists what requests may say of themselves in headers, as `maitred keys add "
+            "--may-set` does; a token without it may say nothing.",
+            "nothing",
+        ),
+    ] = None
     leeway_s: Annotated[
         float, Setting("leeway", GRACE, "How far the issuer's clock may be off from this machine's.")
     ] = 30.0

@@ -158,6 +158,10 @@ class Tenant(Struct, frozen=True):
     ] = ()
     limits: Annotated[Rates, Setting("limits", Rates)] = Rates()
     budget: Annotated[Budget, Setting("budget", Budget)] = Budget()
+    mcp: Annotated[
+        tuple[str, ...] | None,
+        Setting("mcp", Listed(TEXT), "Labels of the MCP servers it may use; `[]` for none.", "all"),
+    ] = None
     responses: Annotated[Kept, Setting("responses", Kept)] = Kept()
 
     def core(self) -> TenantSettings:

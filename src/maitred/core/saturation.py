@@ -150,8 +150,8 @@ def reserve(leg: Leg, now: float) -> None:
     if leg.thought >= 0:
         fresh = ticket.prompt_tokens - predicted(leg)
     leg.fresh = fresh
-    leg.reserved = fresh + ticket.need - ticket.fresh
-    endpoint.reserved += leg.reserved
+    reserved = leg.reserved = fresh + ticket.need - ticket.fresh
+    endpoint.reserved += reserved
     if running > endpoint.busiest:  # noqa: PLR1730 - a call takes ten times as long
         endpoint.busiest = running
     if ticket.request.stream:

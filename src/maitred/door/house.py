@@ -159,9 +159,9 @@ class House:
             return
         for effect in gateway.release(now):
             match effect:
-                case Go(ticket=ticket):
+                case Go():
                     if self._waiters:
-                        self._wake(ticket)
+                        self._wake(effect.ticket)
                 case Stop(ticket=ticket, outcome=outcome, retry_after_s=retry_after_s):
                     self._stop(ticket, Refusal(outcome, STOPPED[outcome], retry_after_s=retry_after_s))
                 case Drop(leg=leg):

@@ -189,7 +189,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         if not self._head_bytes and (again := self._repeats.body(data)) is not None:
-            head = cast("AnswerHead", self._repeats.head)
+            head = self._repeats.head
             head.length = len(again)
             self.heard_at = self._sweep.now
             self._free()

@@ -112,12 +112,16 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     flow: Flow | None = None
     on_gone: Callable[[], object] | None = None
     gone: bool = False
-    started: bool = False
     status: int = 0
     _keep: bool = True
     _chunked: bool = False
     _by_close: bool = False  # nothing but the connection's close tells the client that it has all
     _write: Callable[[bytes], object] = LATER
+
+    @property
+    def started(self) -> bool:
+        """Whether anything of an answer has left."""
+        return self.status != 0
 
     def refuse(self, refusal: Refusal, request_id: str, api: Api | None = None, *, keep: bool = True) -> None:
         """Answer with a refusal in the API's shape; not `keep`: and close."""
@@ -142,7 +146,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
 
     def respond(self, status: int, headers: bytes, body: bytes) -> None:
         """Answer whole. `headers` are lines without lengths or encodings of the transfer."""
-        if self.started or self.gone:
+        if self.status or self.gone:
             return
         size, line = len(body), self._line
         head = self._head(status, headers)
@@ -215,12 +219,12 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
 
     def _head(self, status: int, headers: bytes) -> bytes:
         self.status = status
-        self.started = True
         self.body = b""  # of no more use; who still names the exchange need not keep it
         site, head = self._site, self.head
-        # HTTP/1.0 would have to be told, and gains nothing.
-        self._keep = self._keep and head.keep_alive and head.http11 and not site.draining
         if site.cors:
             headers += cors.lines(site.cors, head.fields)
-        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
-        return line + headers if self._keep else line + headers + b"connection: close\r\n"
+        # HTTP/1.0 would have to be told, and gains nothing.
+        if site.draining or not (self._keep and head.keep_alive and head.http11):
+            self._keep = False
+            headers += b"connection: close\r\n"
+        return (STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status) + headers

@@ -7,7 +7,7 @@ that the body has, so nothing is let in that the parser had not let in before.
 from __future__ import annotations
 
 import re
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 NEVER_AGAIN = 8
 """Heads in a row unlike the one before them, after which none is kept any more."""
@@ -15,6 +15,7 @@ HEAD_BYTES_MAX = 2 * 1024
 """A head beyond this is not kept: it would be, for as long as its connection is idle."""
 
 Head = TypeVar("Head")
+UNKNOWN: Any = None
 
 _length = re.compile(rb"\r\ncontent-length: ([0-9]{1,8})\r\n", re.IGNORECASE).search
 
@@ -31,7 +32,7 @@ class Repeats(Generic[Head]):
         self._form = b""
         self._size = self._bare = 0
         self._unlike = 0
-        self.head: Head | None = None
+        self.head: Head = UNKNOWN
 
     def body(self, data: bytes) -> bytes | None:
         """The body, if this is exactly one message whose head is the last one but for the length."""
@@ -54,7 +55,7 @@ class Repeats(Generic[Head]):
         None: it is not one that may come again.
         """
         self._size = 0
-        self.head = None
+        self.head = UNKNOWN
         if self._unlike >= NEVER_AGAIN or not length:
             return
         self._unlike += 1

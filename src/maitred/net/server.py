@@ -278,7 +278,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _take(self, body: bytes) -> bool:
         """Let in a request whose head was known; False: it needs the parser, to be refused."""
-        head, site = cast("RequestHead", self._repeats.head), self._site
+        head, site = self._repeats.head, self._site
         if len(body) > self._limits.body_bytes_max:
             return False
         try:

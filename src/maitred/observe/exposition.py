@@ -131,6 +131,8 @@ def families(metrics: Metrics) -> list[Family]:
         other("kv_events_age_seconds", "gauge", "Age of an engine's last KV events.", _kv_ages),
         other("kv_events_lag_seconds", "gauge", "How old they were when they came.", _kv_lags),
         other("kv_events_blocks", "gauge", "Keys of blocks known from KV events.", _kv_blocks),
+        other("mcp_calls_total", "counter", "Calls of MCP servers' tools.", _mcp_calls),
+        other("mcp_call_seconds", "histogram", "How long they took.", _mcp_seconds),
         other("turns_total", "counter", "Turns of the Responses API that ended.", _turns),
         other("history_items", "histogram", "Items that were said before a turn.", _histories),
         other("store_seconds", "histogram", "Time of operations on what is remembered.", _store_times),
@@ -180,6 +182,17 @@ def _tokenizing(metrics: Metrics) -> Values:
     for model, series in list(metrics.models.items()):
         if series.tokenizing is not None:
             yield from _histogram(series.tokenizing, {"model": model})
+
+
+def _mcp_calls(metrics: Metrics) -> Values:
+    for server, series in metrics.mcp.copy().items():
+        for outcome, count in series.calls.copy().items():
+            yield "", {"server": server, "outcome": outcome}, count
+
+
+def _mcp_seconds(metrics: Metrics) -> Values:
+    for server, series in metrics.mcp.copy().items():
+        yield from _histogram(series.seconds, {"server": server})
 
 
 def _histogram(histogram: Histogram, labels: dict[str, str]) -> Values:

@@ -41,6 +41,7 @@ MODELS_MAX = 256
 ENDPOINTS_MAX = 1024
 TENANTS_MAX = 256
 BANDS_MAX = 64
+MCP_SERVERS_MAX = 256
 OTHER = "other"
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -119,6 +120,16 @@ class ModelSeries:
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
 
 
+class McpSeries:
+    """Calls of the tools of one MCP server, by how they ended, and how long they took."""
+
+    __slots__ = ("calls", "seconds")
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+        self.seconds = Histogram(WHOLE_S)
+
+
 class EndpointSeries:
     """Numbers of one endpoint; `endpoint` is None for the one that stands for all beyond the bound.
 
@@ -173,6 +184,7 @@ class Metrics:
         self.tenants: dict[str, TenantSeries] = {}
         self.label((), ())
         self.endpoints: dict[str, EndpointSeries] = {}
+        self.mcp: dict[str, McpSeries] = {}
         self.loop_lag_s = self.loop_lag_max_s = 0.0
         self.hears: Hears = {
             AtDoor: self._at_door,
@@ -198,6 +210,15 @@ class Metrics:
         self.bands = {
             name: self.bands.get(name) or [0] * len(Outcome) for name in (OTHER, *islice(bands, BANDS_MAX))
         }
+
+    def mcp_called(self, server: str, outcome: str, seconds: float) -> None:
+        """A tool of an MCP server was called; outcomes are few, and so are servers."""
+        known = self.mcp.get(server)
+        if known is None:
+            label = server if len(self.mcp) < MCP_SERVERS_MAX else OTHER
+            known = self.mcp.setdefault(label, McpSeries())
+        known.calls[outcome] = known.calls.get(outcome, 0) + 1
+        known.seconds.observe(seconds)
 
     def loop_lag(self, lag_s: float) -> None:
         """The gateway's loop ran a timer this late."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 from msgspec import Struct, structs
@@ -107,10 +108,10 @@ def is_event_stream(head: AnswerHead) -> bool:
     return any(n == b"content-type" and v.lower().startswith(b"text/event-stream") for n, v in head.headers)
 
 
-def answer_lines(head: AnswerHead, ticket: Ticket, now: float, *, streamed: bool) -> bytes:
+def answer_lines(head: AnswerHead, ticket: Ticket, clock: Callable[[], float], *, streamed: bool) -> bytes:
     """The engine's headers as lines for the client, with our request id and what is left of limits."""
     request, hold = ticket.request, ticket.hold
-    levels = hold.levels(now) if hold is not None else None
+    levels = hold.levels(clock()) if hold is not None else None
     hidden = (HIDDEN if levels is None else HIDDEN_OF_LIMITED)[streamed]
     lines = head.lines.get(hidden)
     if lines is None:

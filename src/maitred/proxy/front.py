@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, EndpointState
-from maitred.door.read import APIS, JSON, check_media
+from maitred.door.read import APIS, JSON, THEIRS, check_media
 from maitred.net import cors
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.server import ServerConnection
@@ -23,7 +23,7 @@ READ, WRITE = ("GET", "HEAD"), ("POST",)
 HEALTH = {"/livez": False, "/ping": False, "/readyz": True, "/health": True}
 """Health paths, and whether each asks for readiness rather than for life."""
 METHODS: dict[str, Sequence[str]] = {
-    **dict.fromkeys(APIS, WRITE),
+    **dict.fromkeys(THEIRS, WRITE),
     **dict.fromkeys(HEALTH, READ),
     MODELS: READ,
     ANY: (*READ, *WRITE),
@@ -95,7 +95,7 @@ class Front:
     def serve(self, exchange: HttpExchange) -> None:
         """See Site."""
         head = exchange.head
-        if head.method == "POST" and head.path in APIS:
+        if head.method == "POST" and head.path in THEIRS:
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
             self._house.loop.create_task(journey(self.service, exchange, request_id))

@@ -17,17 +17,21 @@ from maitred.responses.call import inner_head
 from maitred.responses.follow import follow
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.job import QUEUED, keep, make, told_at_once
+from maitred.responses.model import dialect_of
 from maitred.responses.repeat import repeat
 from maitred.responses.telling import Telling
-from maitred.responses.turn import NO_HISTORY, Turn
+from maitred.responses.turn import Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import NewJob, Repeated
-from maitred.wire.responses import chat, response
+from maitred.wire.responses import response
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 
 if TYPE_CHECKING:
     from maitred.responses.site import Site
+
+COUNT_S = 5.0
+"""How often those that wait are counted."""
 
 
 async def submit(asked: Asked, create: Create) -> Outcome:
@@ -35,15 +39,14 @@ async def submit(asked: Asked, create: Create) -> Outcome:
     site, numbers = asked.site, Events()
     made = response.begin(create, mint(RESPONSE), int(site.wall()), status=QUEUED)
     this = Turn(asked, create, made, numbers, Telling(asked.exchange))
-    this.begun = asyncio.get_running_loop().create_future()
-    this.begun.set_result(NO_HISTORY)  # it takes its turn with its place in the queue
+    this.record.adopt()  # it takes its turn with its place in the queue
     await this.remember()
     now_ms = site.now_ms()
     expires_ms = now_ms + int(site.settings.background.expires_s * 1000)
     job = NewJob(_band(asked, create, this), keep(asked), expires_ms)
     most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
     try:
-        await asked.store.submit(this.new(now_ms), job, now_ms, most, own_most)
+        await asked.store.submit(this.record.new(now_ms), job, now_ms, most, own_most)
     except Repeated as before:
         return await repeat(asked, create, before.row)
     site.background.wake()
@@ -57,8 +60,9 @@ async def submit(asked: Asked, create: Create) -> Outcome:
 def _band(asked: Asked, create: Create, this: Turn) -> str:
     """The band it waits in. The door judges it as if it came now, so that what it refuses is refused now."""
     service, said = asked.service, asked.site.bands.get(create.said.service_tier or "", "")
-    head = inner_head(asked.exchange.head, this.session(), said)
-    body = chat.request(create, this.said(), stream=bool(create.said.stream))
+    dialect = dialect_of(asked, create)
+    head = inner_head(asked.exchange.head, this.session(), said, dialect.path)
+    body = dialect.request(create, this.said(), stream=bool(create.said.stream))
     who = asked.service_in(said).identify(head.fields)
     order = read(head, body, asked.request_id, service.models, service.rules, who, service.tenants)
     return service.house.gateway.band_of(order.request, order.identity).name
@@ -70,6 +74,7 @@ class Background:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._making: set[asyncio.Task[None]] = set()
+        self._count_at = 0.0
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -93,6 +98,9 @@ class Background:
         store = site.memory.opened
         if store is None:
             return
+        if (now := site.wall()) >= self._count_at:
+            site.figures.waiting = await store.waiting()
+            self._count_at = now + COUNT_S
         for band in gateway.settings.bands:
             room = site.settings.background.running_max - len(self._making)
             if room <= 0 or not gateway.settings.accepting:

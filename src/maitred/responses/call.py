@@ -22,14 +22,14 @@ Hear = Callable[[bytes], object]
 Fed = Callable[[Flow], object]
 
 
-def inner_head(head: RequestHead, session: str, band: str) -> RequestHead:
+def inner_head(head: RequestHead, session: str, band: str, path: str = CHAT) -> RequestHead:
     """The head of a model call: what the client said of its request, and by what it is to be known."""
     fields = {name: value for name, value in head.fields.items() if name not in OWN_FRAMING}
     if session:
         fields.setdefault(SESSION, session.encode())
     if band:
         fields[BAND] = band.encode()
-    return RequestHead("POST", CHAT, fields, http11=True, length=None)
+    return RequestHead("POST", path, fields, http11=True, length=None)
 
 
 class ModelCall:

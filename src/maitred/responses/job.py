@@ -15,13 +15,12 @@ from msgspec.json import Decoder, encode
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Identity
-from maitred.engines.errors import words
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.responses.asked import Asked
 from maitred.responses.call import BAND, SESSION
 from maitred.responses.model import EngineRefused
 from maitred.responses.recording import Recording
-from maitred.responses.turn import NO_HISTORY, Turn
+from maitred.responses.turn import Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import JobRow, Lost
 from maitred.wire.responses import response
@@ -115,15 +114,14 @@ async def _answered(
     site = asked.site
     while True:
         this = Turn(asked, create, made, numbers, recording)
-        this.begun = asyncio.get_running_loop().create_future()
-        this.begun.set_result(NO_HISTORY)
+        this.record.adopt()
         refusal: Refusal | None = None
         answer = Answer([])
         try:
             await this.remember()
             answer = await this.ask()
         except EngineRefused as refused:
-            refusal = Refusal(Outcome.ENGINE_REFUSED, words(refused.call.answer) or "the engine refused it")
+            refusal = Refusal(Outcome.ENGINE_REFUSED, refused.message)
         except Refusal as refused:
             refusal = refused
         ends = refusal is not None and not asked.service.house.gateway.settings.accepting

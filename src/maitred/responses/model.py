@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterable
 from msgspec import structs
 
 from maitred.core.outcome import Outcome, Refusal
+from maitred.engines.errors import words
 from maitred.net.exchange import Flow
 from maitred.proxy.journey import journey
-from maitred.responses.asked import Asked
+from maitred.responses.asked import JSON_LINES, Asked
 from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.ids import mint
+from maitred.responses.mcp.tools import Tools
 from maitred.responses.telling import Audience
-from maitred.wire.responses import answer as answers
-from maitred.wire.responses import chat
-from maitred.wire.responses.answer import Answer
+from maitred.wire.errors import id_lines
+from maitred.wire.responses.answer import Answer, Mine, nobodys
 from maitred.wire.responses.create import Create
+from maitred.wire.responses.dialects import CHAT, NATIVE, Dialect
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.response import Response
-from maitred.wire.responses.stream import ChatStream
+from maitred.wire.responses.stream import Stream
 
 BROKEN_OFF = "the answer was broken off"
 
@@ -30,6 +32,18 @@ class EngineRefused(Exception):  # noqa: N818 - names what happened
     def __init__(self, call: ModelCall) -> None:
         super().__init__()
         self.call = call
+
+    @property
+    def message(self) -> str:
+        """What it said, in words."""
+        return words(self.call.answer) or "the engine refused it"
+
+
+def dialect_of(asked: Asked, create: Create) -> Dialect:
+    """How the engines of the model that is asked for are asked."""
+    models, name = asked.service.models, create.said.model
+    route = models.find(name) if name else models.only
+    return NATIVE if route is not None and route.native else CHAT
 
 
 class Model:
@@ -47,7 +61,7 @@ class Model:
         audience: Audience,
         sent: Callable[[], object],
     ) -> None:
-        self.headers = b""
+        self.headers = JSON_LINES + id_lines(None, asked.request_id)
         self.stopped = False
         self._asked = asked
         self._create = create
@@ -55,18 +69,30 @@ class Model:
         self._events = events
         self._audience = audience
         self._sent = sent
+        self._mine: Mine = nobodys
+        self._ahead: list[bytes] = []
+        self._announced = False
         self._calls = 0
+        self._dialect = dialect_of(asked, create)
         self._call: ModelCall | None = None
-        self._stream: ChatStream | None = None
+        self._stream: Stream | None = None
 
-    async def ask(self, items: Iterable[bytes], session: str) -> Answer:
-        """Tell it what was said so far. Raises Refusal, EngineRefused, where nothing came of it."""
-        asked, streamed = self._asked, bool(self._create.said.stream)
-        body = chat.request(self._create, items, stream=streamed)
-        band = asked.site.bands.get(self._create.said.service_tier or "", "")
-        head = inner_head(asked.exchange.head, session, band)
+    async def ask(
+        self, create: Create, items: Iterable[bytes], session: str, tools: Tools | None = None
+    ) -> Answer:
+        """Tell it what was said so far. Raises Refusal, EngineRefused, where nothing came of it.
+
+        `tools` are those that the gateway runs; their calls are no items of the answer.
+        """
+        self._create, self._mine = create, tools.mine if tools is not None else nobodys
+        asked, dialect, streamed = self._asked, self._dialect, bool(create.said.stream)
+        functions = tools.functions if tools is not None else ()
+        unseal = await asked.unsealing()
+        body = dialect.request(create, items, stream=streamed, tools=functions, unseal=unseal)
+        band = asked.site.bands.get(create.said.service_tier or "", "")
+        head = inner_head(asked.exchange.head, session, band, dialect.path)
         call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
-        self._stream = ChatStream(self._events, self._create, mint) if streamed else None
+        self._stream = dialect.stream(self._events, create, mint, self._mine) if streamed else None
         await journey(asked.service_in(band), call, self._next_id())
         asked.service.journeys.add(asked.task)  # which left it with the journey
         self._call = self._audience.source = None
@@ -77,6 +103,27 @@ class Model:
         """Have the engine stop, if it is at work."""
         if self._call is not None:
             self._call.leave()
+
+    def announce(self, headers: bytes) -> None:
+        """Begin to tell of the response, unless that was done; `headers` are the head's lines."""
+        if not self._announced:
+            self._announced = True
+            self.prepare()
+            self._audience.begin(headers)
+            self.tell(b"".join(self._ahead))
+
+    def prepare(self) -> None:
+        """Make the first events, unless that was done; they are told when its answer begins."""
+        if not self._events.sequence:
+            began = [self._events.response(kind, self._response) for kind in ("created", "in_progress")]
+            self._ahead += began
+
+    def tell(self, events: bytes) -> None:
+        """Tell of what happens beside it, but not before its answer begins: till then it may be refused."""
+        if not self._announced:
+            self._ahead.append(events)
+        elif events:
+            self._audience.say(events)
 
     def _next_id(self) -> str:
         """The first call is told of by the request's own id, and so instead of it."""
@@ -94,17 +141,14 @@ class Model:
         stream, call = self._stream, self._call
         assert stream is not None  # noqa: S101 - only what is a stream is heard
         assert call is not None  # noqa: S101 - and while it runs
-        if not self._events.sequence:
-            self._audience.begin(call.headers)
-            began = [self._events.response(kind, self._response) for kind in ("created", "in_progress")]
-            self._audience.say(b"".join(began))
+        self.announce(call.headers)
         if events := stream.feed(data):
             self._audience.say(events)
 
     def _answer(self, call: ModelCall) -> Answer:
         """What came of the call."""
         if call.refusal is not None:
-            call.refusal.param = chat.param(call.refusal.param)
+            call.refusal.param = self._dialect.param(call.refusal.param)
             raise call.refusal
         if call.started and call.status != 200:
             raise EngineRefused(call)
@@ -118,7 +162,7 @@ class Model:
             return Answer([], error=BROKEN_OFF)
         if not call.whole:
             raise Refusal(Outcome.FAILED_TRUNCATED, BROKEN_OFF)
-        answer = answers.read(call.answer, self._create, mint)
+        answer = self._dialect.read(call.answer, self._create, mint, self._mine)
         if answer.error:
             raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
         return answer

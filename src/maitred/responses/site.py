@@ -14,14 +14,17 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity
 from maitred.door.headers import on_behalf
 from maitred.door.inflate import packed
+from maitred.door.read import APIS
 from maitred.net.exchange import HttpExchange
 from maitred.observe.turns import Turns
 from maitred.proxy.journey import UNKNOWN, Service
 from maitred.responses import conversations, stored
 from maitred.responses.asked import Asked
 from maitred.responses.background import Background
+from maitred.responses.beside import compact, count
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
+from maitred.responses.mcp.servers import Servers
 from maitred.responses.news import News
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import StateConflict
@@ -49,6 +52,11 @@ ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {
     ("conversations", "*", "items", "*"): {"GET": conversations.item, "DELETE": conversations.delete_item},
 }
 """By the words of the path; a star is an id."""
+NAMED: dict[str, dict[str, Handler]] = {
+    "/v1/responses/compact": {"POST": compact},
+    "/v1/responses/input_tokens": {"POST": count},
+}
+"""Those that stand where an id could, and are none: ids have a beginning."""
 ROOT = "/v1/"
 
 
@@ -68,7 +76,7 @@ class Memory(Protocol):
 
 
 class Site:
-    """Front's `Stateful`. `service` and `config` may be replaced at any time.
+    """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
     `wall` is UTC in seconds. `running` holds the
     responses that are being made here and that the store knows of, each with what stops it.
@@ -79,10 +87,12 @@ class Site:
         service: Service,
         config: Config,
         memory: Memory,
+        servers: Servers,
         figures: Turns,
         wall: Callable[[], float],
     ) -> None:
         self.service = service
+        self.servers = servers
         self.wall = wall
         self.running: dict[str, Callable[[], object]] = {}
         self.figures = figures
@@ -152,8 +162,9 @@ class Site:
         if handler is create and (called or outcome is not COMPLETED):  # else it was queued, or a repeat
             self.figures.end(outcome)
         if not called:
-            now, key = house.clock(), identity.key
-            house.at_door(AtDoor(now, request_id, outcome, tenant=identity.tenant, key=key))
+            now, api = house.clock(), APIS.get(exchange.head.path)
+            who = identity.tenant, identity.key
+            house.at_door(AtDoor(now, request_id, outcome, api, "", *who))
         service.journeys.discard(task)
 
     def _identify(self, service: Service, exchange: HttpExchange) -> Identity:
@@ -191,6 +202,8 @@ def _route(path: str) -> tuple[Mapping[str, Handler], list[str]] | None:
     """Who answers at a path, by method, and the ids in it."""
     if not path.startswith(ROOT):
         return None
+    if (named := NAMED.get(path)) is not None:
+        return named, []
     parts = path[len(ROOT) :].split("/")
     ids = parts[1::2]
     handlers = ROUTES.get(tuple("*" if at % 2 else part for at, part in enumerate(parts)))

@@ -44,7 +44,7 @@ _turns = (
         _J.created_ms,
         _J.expires_ms,
         func.row_number()
-        .over(partition_by=_J.tenant, order_by=(_J.waiting, _J.created_ms, _J.response_id))
+        .over(partition_by=_J.tenant, order_by=(_J.created_ms, _J.response_id))
         .label("turn"),
     )
     .where(_J.band.in_(bindparam("bands", expanding=True)))
@@ -108,6 +108,12 @@ def submit(
         "request": job.request.decode(),
     }
     connection.execute(jobs.insert(), row)
+
+
+def waiting(connection: Connection) -> int:
+    """How many jobs wait."""
+    count: int = connection.execute(select(func.count()).where(_J.waiting)).scalar_one()
+    return count
 
 
 def take(

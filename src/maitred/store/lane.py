@@ -11,6 +11,7 @@ import asyncio
 import queue
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
@@ -67,7 +68,7 @@ class Operation(Generic[T]):
         self._tell(self._failed, error)
 
     def _tell(self, told: Callable[[Any], None], what: object) -> None:
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             self._loop.call_soon_threadsafe(told, what)
 
     def _answered(self, result: T) -> None:

@@ -8,6 +8,7 @@ are shorter: what is given up there leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -23,6 +24,8 @@ from maitred.core.limits import UNLIMITED, Limits
 from maitred.store import schema, tables
 from maitred.store.accounts import charging
 from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
+
+log = logging.getLogger("maitred.store")
 
 CONNECT_S = 3
 STATEMENT_S = 5
@@ -113,6 +116,8 @@ class Store:
             self._check_known(version)
             if version != schema.newest():
                 schema.upgrade(connection)
+            if version is None:
+                log.info("%s is new: there are no keys and no accounts in it", self.place)
 
     def _check_known(self, version: str | None) -> None:
         if version is not None and not schema.knows(version):

@@ -106,7 +106,7 @@ def headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
 def id_lines(api: Api | None, request_id: str) -> bytes:
     """Return the header lines that tell our request id, by the names the client's library looks for."""
     value = request_id.encode()
-    if _is_anthropic(api):
+    if api is not None and api.anthropic:
         return b"x-request-id: %b\r\nrequest-id: %b\r\n" % (value, value)
     return b"x-request-id: %b\r\n" % value
 

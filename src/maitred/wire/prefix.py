@@ -61,11 +61,10 @@ def byte_keys(
     text = b"".join(parts if bytes_max <= _LIMIT else _beginning(parts))
     if marked and b'"cache_control"' in text:
         text = _marks.sub(b"", text)
-    view = memoryview(text)
     key = root
     keys = []
     for piece in _PIECES[: bisect_right(BYTE_ENDS, len(text))]:
-        key = xxh3_64_intdigest(view[piece], key)
+        key = xxh3_64_intdigest(text[piece], key)
         keys.append(key)
     return tuple(keys)
 

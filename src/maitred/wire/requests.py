@@ -239,6 +239,26 @@ class _Pooling(_Inputs):
     data: Raw = NOTHING
 
 
+class _Responses(_Said):
+    """What the gateway itself asks an engine's Responses API; the input's end moves on from turn to turn."""
+
+    contents = ("input",)
+    input: Raw = NOTHING
+    instructions: Raw = NOTHING
+    tools: Raw = NOTHING
+    stream: bool | None = None
+    max_output_tokens: _Tokens | None = None
+
+    def body(self, tokens: int, media_bytes: int) -> Body:
+        output = self.max_output_tokens or 0  # and these streams always tell their usage
+        return Body(
+            self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes, said=self
+        )
+
+    def rendered(self, *, has_media: bool) -> list[Rendered]:  # noqa: ARG002 - they are known by their bytes
+        return [self.tools, self.instructions, memoryview(self.input)[:-1]]
+
+
 class _Pairs(_Said):
     contents = (
         "query", "queries", "documents", "items", "texts", "text_1", "text_2", "data_1", "data_2"
@@ -259,7 +279,8 @@ class _Pairs(_Said):
 
 
 _SHAPES: tuple[type[_Said], ...] = (
-    _Chat, _Completions, _Inputs, _Messages, _CountTokens, _Pairs, _Pairs, _Inputs, _Pooling, _Said, _Said
+    _Chat, _Completions, _Inputs, _Messages, _CountTokens, _Pairs, _Pairs, _Inputs, _Pooling, _Said, _Said,
+    _Responses,
 )  # fmt: skip
 """What is read for each Api, by its number."""
 _NAMELESS = frozenset({Api.RERANK, Api.SCORE, Api.CLASSIFY, Api.POOLING, Api.TOKENIZE, Api.DETOKENIZE})

@@ -13,7 +13,8 @@ from maitred.wire import requests
 from maitred.wire.responses import chat
 from maitred.wire.responses.answer import read
 from maitred.wire.responses.tools import FunctionTool, function_name
-from tests.wire.responses.parts import CUSTOM, FUNCTION, asked, data, minting, settled, whole
+from tests.wire.responses.parts import CUSTOM, FUNCTION, asked, data, minting, settled, unseal, whole
+from tests.wire.responses.test_items import SHORT
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}
 LOOK = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": 1}'}
@@ -21,7 +22,7 @@ THOUGHT = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_t
 
 
 def body(items: list[dict[str, Any]] | str = "hi", *, stream: bool = False, **members: Any) -> dict[str, Any]:
-    raw = chat.request(asked(**members), data(settled(items)), stream=stream)
+    raw = chat.request(asked(**members), data(settled(items)), stream=stream, unseal=unseal)
     assert requests.decode(Api.CHAT, raw).model == "m"  # the door takes it
     told: dict[str, Any] = json.loads(raw)
     return told
@@ -240,6 +241,15 @@ def test_models_are_not_told_how_the_gateway_asked() -> None:
         {"role": "user", "content": "hi"},
     ])  # fmt: skip
     assert told == [{"role": "user", "content": "hi"}]
+
+
+def test_a_compaction_stands_for_all_before_it() -> None:
+    short = {"type": "compaction", "encrypted_content": SHORT}
+    before: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, short, LOOK]
+    assert messages([*before, short, {"role": "user", "content": "and?"}], instructions="be brief") == [
+        {"role": "system", "content": "be brief\n\nWhat was said so far, in short:\n\nin short 👋"},
+        {"role": "user", "content": "and?"},
+    ]
 
 
 def test_an_output_without_its_call() -> None:

@@ -19,6 +19,7 @@ from maitred.wire.responses.tools import Tool
 from tests.wire.responses.parts import asked
 from tests.wire.responses.test_create import SUPPORTED
 from tests.wire.responses.test_items import KINDS
+from tests.wire.responses.test_mcp import of_tools
 from tests.wire.responses.test_stream import EVERYTHING, streamed
 
 DOC = (Path(__file__).parents[3] / "docs" / "responses.md").read_text()
@@ -75,5 +76,6 @@ def test_events() -> None:
     writer, response = Events(), begin(asked(), "resp_1", 5)
     ends = ("created", "queued", "in_progress", "completed", "incomplete", "failed")
     last = [writer.response(kind, response) for kind in ends] + [writer.error("server_error", "away")]
+    last += [event for event in of_tools().split(b"\n\n") if event]
     names = {json.loads(event.split(b"\ndata: ")[1])["type"] for event in last}
     assert set(table("event")) == {event["type"] for event in told} | names

@@ -9,12 +9,13 @@ import pytest
 
 from maitred.core.outcome import Refusal
 from maitred.wire.responses.items import settle
-from tests.wire.responses.parts import asked, minting, parsed, settled
+from tests.wire.responses.parts import SEAL, asked, minting, parsed, settled
 
 TEXT = {"type": "input_text", "text": "hi"}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}
 SAID = {"type": "output_text", "text": "hello", "annotations": []}
 
+SHORT = SEAL.close("a", "in short 👋")
 KINDS: list[dict[str, Any]] = [
     {"type": "message", "role": "user", "content": [TEXT, IMAGE]},
     {"type": "message", "role": "developer", "content": [TEXT]},
@@ -40,6 +41,7 @@ KINDS: list[dict[str, Any]] = [
     },
     {"type": "mcp_approval_request", "server_label": "s", "name": "t", "arguments": "{}"},
     {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "no"},
+    {"type": "compaction", "encrypted_content": SHORT},
 ]
 
 
@@ -121,6 +123,7 @@ def test_a_reference_becomes_a_copy(reference: dict[str, str]) -> None:
         ({"role": "user", "content": [{**TEXT, "prompt_cache_breakpoint": {}}]},
          "input[0].content[0].prompt_cache_breakpoint"),
         ({"type": "reasoning", "summary": [], "encrypted_content": "x"}, "input[0].encrypted_content"),
+        ({"type": "compaction", "encrypted_content": "gAAAAB"}, "input[0].encrypted_content"),
         ({"type": "function_call", "name": "f", "arguments": "{}"}, "input[0].call_id"),
         ({"type": "function_call_output", "output": "x"}, "input[0].call_id"),
         ({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "namespace": "n"},
@@ -131,3 +134,16 @@ def test_refused_by_name(item: dict[str, Any], param: str) -> None:
     with pytest.raises(Refusal) as caught:
         settled([item])
     assert caught.value.param == param
+
+
+def test_approvals_name_their_requests_under_ids_of_ours() -> None:
+    request = {"type": "mcp_approval_request", "server_label": "s", "name": "t", "arguments": "{}"}
+    said: list[dict[str, Any]] = [
+        {**request, "id": "mcpr_theirs"},
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_theirs", "approve": True},
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_kept", "approve": True},
+    ]
+    asked_, own, kept = [json.loads(item.data) for item in settled(said)]
+    assert asked_["id"] != "mcpr_theirs"
+    assert own["approval_request_id"] == asked_["id"]
+    assert kept["approval_request_id"] == "mcpr_kept"

@@ -14,6 +14,7 @@ from msgspec.json import encode
 
 from maitred.wire.responses.create import Create, JsonObject, JsonSchema, Said
 from maitred.wire.responses.items import (
+    Compaction,
     CustomCall,
     CustomOutput,
     FunctionCall,
@@ -27,7 +28,9 @@ from maitred.wire.responses.items import (
     Part,
     Reasoning,
     RefusalPart,
+    Unseal,
     all_kept,
+    unsealed,
 )
 from maitred.wire.responses.reading import refuse
 from maitred.wire.responses.tools import (
@@ -43,6 +46,10 @@ from maitred.wire.responses.tools import (
 
 CUSTOM_INPUT = "input"
 """A custom tool is a function with this one text."""
+
+NO_CALL = "there is an output here whose call_id belongs to no call before it"
+
+SO_FAR = "What was said so far, in short:\n\n"
 
 _Json: TypeAlias = dict[str, Any]
 
@@ -65,14 +72,20 @@ _SAME = (
 
 
 def request(
-    create: Create, items: Iterable[bytes], *, stream: bool, tools: Sequence[FunctionTool] = ()
+    create: Create,
+    items: Iterable[bytes],
+    *,
+    stream: bool,
+    tools: Sequence[FunctionTool] = (),
+    unseal: Unseal = unsealed,
 ) -> bytes:
     """Return the body of a chat request for what `items` say. Raises Refusal: an output without its call.
 
-    `tools` are those of servers, as functions.
+    `tools` are those of servers, as functions. `unseal` reads compactions.
     """
     said = create.said
-    body: _Json = {"model": said.model, "messages": messages(said.instructions, all_kept(items))}
+    told = since_compaction(all_kept(items), unseal)
+    body: _Json = {"model": said.model, "messages": messages(said.instructions, told)}
     if stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
@@ -97,6 +110,13 @@ def param(of_chat: str | None) -> str | None:
         return None
     name = of_chat.partition(".")[0].partition("[")[0]
     return _PARAMS.get(name, of_chat)
+
+
+def served_output(call: McpCall) -> str:
+    """What the model is told of a call that the gateway had answered."""
+    if call.output is not None:
+        return call.output
+    return encode({"error": call.error}).decode() if call.error is not None else ""
 
 
 def _add_format(body: _Json, said: Said) -> None:
@@ -160,6 +180,17 @@ def messages(instructions: str | None, items: Iterable[KeptItem]) -> list[_Json]
     return writer.written()
 
 
+def since_compaction(items: Iterable[KeptItem], unseal: Unseal) -> list[KeptItem]:
+    """The items that count: a compaction stands for all before it, and is what the system says of them."""
+    counted: list[KeptItem] = []
+    for item in items:
+        if isinstance(item, Compaction):
+            counted = [Message(role="system", content=[InputText(SO_FAR + unseal(item.encrypted_content))])]
+        else:
+            counted.append(item)
+    return counted
+
+
 class _Writer:
     """Writes messages, one item after the other. `_turn` is the message of the model that may still grow."""
 
@@ -212,15 +243,14 @@ class _Writer:
     def hear(self, output: FunctionOutput | CustomOutput) -> None:
         """A tool answers."""
         if output.call_id not in self._calls:
-            refuse("there is an output here whose call_id belongs to no call before it", "input")
+            refuse(NO_CALL, "input")
         self._tool(output.call_id, _content(output.output))
 
     def served(self, call: McpCall) -> None:
         """The model called, and the gateway had it answered."""
         call_id = call.id or ""
         self._call(call_id, function_name(call.server_label, call.name), call.arguments)
-        failed = encode({"error": call.error}).decode() if call.error is not None else ""
-        self._tool(call_id, call.output if call.output is not None else failed)
+        self._tool(call_id, served_output(call))
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         self._calls.add(call_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, structs
 from msgspec.json import Decoder
 
 from maitred.wire.requests import OUTPUT_TOKENS_MAX
@@ -139,12 +139,48 @@ class Create(Struct, frozen=True):
         return bool(self.said.top_logprobs) or LOGPROBS in (self.said.include or ())
 
 
-_said = Decoder(Said)
+class Compact(Context, frozen=True, kw_only=True):
+    """The members of a request for a compaction."""
+
+
+class Count(Context, frozen=True, kw_only=True):
+    """The members of a request for a count of tokens."""
+
+    conversation: Id | ConversationRef | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningConfig | None = None
+    text: TextConfig | None = None
+    tool_choice: ToolChoice | None = None
+    tools: Annotated[list[Raw], Meta(max_length=TOOLS_MAX)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    personality: Nothing = UNSET
+
+
+_said, _compact, _count = Decoder(Said), Decoder(Compact), Decoder(Count)
 
 
 def decode(body: bytes) -> Create:
     """Read the body of a request for an answer. Raises Refusal, naming what is wrong or not supported."""
-    said = read_body(_said, body)
+    return _read(read_body(_said, body))
+
+
+def decode_compact(body: bytes) -> Create:
+    """Read a request for a compaction: nothing that it says or brings about is kept. Raises Refusal."""
+    asked = read_body(_compact, body)
+    members = {name: getattr(asked, name) for name in Context.__struct_fields__}
+    return _read(Said(**members, store=False))
+
+
+def decode_count(body: bytes) -> Create:
+    """Read a request for a count of tokens: the same request, for one token. Raises Refusal."""
+    asked = read_body(_count, body)
+    members = {name: getattr(asked, name) for name in Said.__struct_fields__ if hasattr(asked, name)}
+    create = _read(Said(**members))
+    forced = {"tool_choice": None, "text": None, "max_output_tokens": 1, "store": False}
+    return structs.replace(create, said=structs.replace(create.said, **forced))
+
+
+def _read(said: Said) -> Create:
     create = Create(said, read_input(said.input), read_tools(said.tools or ()))
     if said.previous_response_id is not None and said.conversation is not None:
         refuse("say either this or previous_response_id, not both", "conversation")

@@ -18,10 +18,18 @@ from maitred.wire.responses.reading import Closed, read, refuse
 Mint: TypeAlias = Callable[[str], str]
 """Makes a new id with this prefix."""
 
+Unseal: TypeAlias = Callable[[str], str]
+"""Reads the summary in a compaction; ValueError where it was not made here for this tenant."""
+
 INPUT_ITEMS_MAX = 10_000
 
 Status = Literal["in_progress", "completed", "incomplete"]
 Nothing: TypeAlias = UnsetType | None
+
+
+def unsealed(_sealed: str) -> str:
+    """Nothing was made here."""
+    raise ValueError("nothing is sealed here")
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -199,6 +207,13 @@ class McpApprovalResponse(Kept, frozen=True, tag="mcp_approval_response", kw_onl
     reason: str | None = None
 
 
+class Compaction(Kept, frozen=True, tag="compaction", kw_only=True):
+    """Stands for all before it. `encrypted_content` is a sealed summary."""
+
+    encrypted_content: str
+    created_by: Nothing = UNSET
+
+
 class ItemReference(Closed, frozen=True, tag="item_reference", tag_field="type"):
     """Stands for an item that is kept already."""
 
@@ -216,6 +231,7 @@ KeptItem: TypeAlias = (
     | McpCall
     | McpApprovalRequest
     | McpApprovalResponse
+    | Compaction
 )
 SaidItem: TypeAlias = KeptItem | ItemReference
 
@@ -230,6 +246,7 @@ PREFIXES: dict[type[Kept], str] = {
     McpCall: "mcp",
     McpApprovalRequest: "mcpr",
     McpApprovalResponse: "mcpa",
+    Compaction: "cmp",
 }
 
 
@@ -247,9 +264,10 @@ _kept: Decoder[KeptItem] = Decoder(KeptItem)
 
 
 class Input(Struct, frozen=True):
-    """The items of one request, read and not yet settled."""
+    """The items of one request, read and not yet settled; `name` is that of the member they came in."""
 
     items: list[SaidItem] = []
+    name: str = "input"
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -263,7 +281,7 @@ def read_input(said: str | list[Raw] | None, name: str = "input") -> Input:
         return Input()
     if isinstance(said, str):
         return Input([Message(role="user", content=said)])
-    return Input([_read_item(bytes(raw), f"{name}[{at}]") for at, raw in enumerate(said)])
+    return Input([_read_item(bytes(raw), f"{name}[{at}]") for at, raw in enumerate(said)], name)
 
 
 def _read_item(raw: bytes, place: str) -> SaidItem:
@@ -292,22 +310,41 @@ def _check_parts(message: Message, place: str) -> None:
             refuse(f"not supported in a message of this role ({role})", f"{place}.content[{at}].type")
 
 
-def settle(said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}) -> list[Item]:
+def settle(
+    said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}, unseal: Unseal = unsealed
+) -> list[Item]:
     """Bring items into the form in which they are kept, under ids of ours.
 
-    What they refer to is `referenced` and must all be there; it is copied.
+    What they refer to is `referenced` and must all be there; it is copied. Approvals still name what they are
+    of. Raises Refusal where a compaction is not ours to `unseal`.
     """
-    return [_settle(_resolve(item, referenced), mint) for item in said.items]
+    for at, item in enumerate(said.items):
+        if isinstance(item, Compaction):
+            _check_seal(item, unseal, f"{said.name}[{at}]")
+    renamed: dict[str | None, str] = {}
+    return [_settle(_resolve(item, referenced), mint, renamed) for item in said.items]
+
+
+def _check_seal(item: Compaction, unseal: Unseal, place: str) -> None:
+    try:
+        unseal(item.encrypted_content)
+    except ValueError:
+        refuse("this was not made here", f"{place}.encrypted_content")
 
 
 def _resolve(item: SaidItem, referenced: Mapping[str, bytes]) -> KeptItem:
     return _kept.decode(referenced[item.id]) if isinstance(item, ItemReference) else item
 
 
-def _settle(item: KeptItem, mint: Mint) -> Item:
+def _settle(item: KeptItem, mint: Mint, renamed: dict[str | None, str]) -> Item:
+    item_id = mint(PREFIXES[type(item)])
     if isinstance(item, Message):
         item = structs.replace(item, content=_parts(item))
-    return keep(item, mint(PREFIXES[type(item)]))
+    elif isinstance(item, McpApprovalRequest):
+        renamed[item.id] = item_id
+    elif isinstance(item, McpApprovalResponse | McpCall) and item.approval_request_id in renamed:
+        item = structs.replace(item, approval_request_id=renamed[item.approval_request_id])
+    return keep(item, item_id)
 
 
 def _parts(message: Message) -> list[Part]:

@@ -28,6 +28,7 @@ from maitred.wire.responses.items import (
 _encode = Encoder().encode
 
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
+CUSTOM_INPUT = "response.custom_tool_call_input"
 _NUMBER = b',"sequence_number":%d}\n\n'
 _NO_LOGPROBS = b',"logprobs":[]' + _NUMBER
 
@@ -201,9 +202,11 @@ class FunctionCalled(_Told):
 
     __slots__ = ("_head",)
 
+    delta = "response.function_call_arguments.delta"
+
     def begin(self) -> bytes:
         """See Called."""
-        self._head = opening("response.function_call_arguments.delta", self._members)
+        self._head = opening(self.delta, self._members)
         return super().begin()
 
     def say(self, arguments: str) -> bytes:
@@ -233,6 +236,19 @@ class CustomCalled(_Told):
 
     def _done(self, item: CustomCall) -> bytes:
         events, members = self._events, self._members
-        kind = "response.custom_tool_call_input"
-        delta = events.event(kind + ".delta", {**members, "delta": item.input})
-        return delta + events.event(kind + ".done", {**members, "input": item.input})
+        delta = events.event(CUSTOM_INPUT + ".delta", {**members, "delta": item.input})
+        return delta + events.event(CUSTOM_INPUT + ".done", {**members, "input": item.input})
+
+
+class NativeCustomCalled(FunctionCalled):
+    """A call of a custom tool by an engine that knows such tools."""
+
+    __slots__ = ()
+
+    delta = CUSTOM_INPUT + ".delta"
+
+    def _item(self, arguments: str, status: Status) -> CustomCall:  # type: ignore[override]
+        return CustomCall(call_id=self.call_id, name=self.name, input=arguments, status=status)
+
+    def _done(self, item: CustomCall) -> bytes:  # type: ignore[override]
+        return self._events.event(CUSTOM_INPUT + ".done", {**self._members, "input": item.input})

@@ -12,7 +12,7 @@ from maitred.wire.responses.answer import BROKEN, Answer, Mine, Result, custom_n
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.items import Mint, Status
-from maitred.wire.responses.response import Usage
+from maitred.wire.responses.response import Incomplete, Usage
 from maitred.wire.responses.said import ChatCall, Choice, chat, failure, incomplete
 from maitred.wire.responses.saying import (
     REFUSAL,
@@ -28,26 +28,22 @@ from maitred.wire.responses.saying import (
 from maitred.wire.sse import DONE, Event, Scanner
 
 
-class ChatStream:
-    """Feed what the engine streams, get what the client is to be told."""
+class Stream:
+    """Feed what an engine streams, get what the client is to be told."""
 
     __slots__ = (
-        "_custom", "_error", "_events", "_finish", "_left", "_mine", "_mint", "_open", "_result", "_scanner",
-        "_usage",
+        "_early", "_error", "_events", "_mine", "_mint", "_open", "_result", "_scanner", "_usage"
     )  # fmt: skip
 
-    def __init__(self, events: Events, create: Create, mint: Mint, mine: Mine = nobodys) -> None:
-        """`mine`: see `answer.read`."""
+    def __init__(self, events: Events, mint: Mint, mine: Mine) -> None:
         self._scanner = Scanner()
         self._events = events
         self._mint = mint
         self._mine = mine
-        self._custom = custom_names(create)
         self._open: Spoken | Called | None = None
-        self._left: set[int] = set()
-        self._finish: str | None = None
-        self._usage: Usage | None = None
+        self._early: Incomplete = ""
         self._error = ""
+        self._usage: Usage | None = None
         self._result = Result()
 
     def feed(self, data: bytes) -> bytes:
@@ -62,15 +58,51 @@ class ChatStream:
         """The answer is over, or `cut`: what is open is closed."""
         told: list[bytes] = []
         wrong = bool(cut or self._error)
-        if self._open is None and not self._result.items and not wrong:
+        nothing = self._open is None and not (self._result.items or self._result.calls)
+        if nothing and not wrong:
             self._speak(TEXT, told)
-        self._close("incomplete" if wrong or incomplete(self._finish) else "completed", told)
+        self._close("incomplete" if wrong or self._early else "completed", told)
         return b"".join(told)
 
     def answer(self) -> Answer:
         """What it came to."""
         result = self._result
-        return Answer(result.items, result.calls, self._usage, incomplete(self._finish), self._error)
+        return Answer(result.items, result.calls, self._usage, self._early, self._error)
+
+    def _take(self, event: Event, told: list[bytes]) -> None:
+        """One event of the engine's."""
+        raise NotImplementedError
+
+    def _speak(self, form: Form, told: list[bytes]) -> Spoken:
+        """What text of this form is to be added to."""
+        speaking = self._open
+        if isinstance(speaking, Spoken):
+            if speaking.form is form:
+                return speaking
+            if speaking.form.item is form.item:
+                told.append(speaking.change(form))
+                return speaking
+        self._close("completed", told)
+        speaking = self._open = Spoken(self._events, self._mint(form.prefix), form)
+        told.append(speaking.begin())
+        return speaking
+
+    def _close(self, status: Status, told: list[bytes]) -> None:
+        if self._open is not None:
+            told.append(self._open.close(status, self._result))
+            self._open = None
+
+
+class ChatStream(Stream):
+    """The stream of a chat answer."""
+
+    __slots__ = ("_custom", "_left")
+
+    def __init__(self, events: Events, create: Create, mint: Mint, mine: Mine = nobodys) -> None:
+        """`mine`: see `answer.read`."""
+        super().__init__(events, mint, mine)
+        self._custom = custom_names(create)
+        self._left: set[int] = set()
 
     def _take(self, event: Event, told: list[bytes]) -> None:
         try:
@@ -98,22 +130,8 @@ class ChatStream:
             for call in delta.tool_calls or ():
                 self._call(call, told)
         if choice.finish_reason is not None:
-            self._finish = choice.finish_reason
+            self._early = incomplete(choice.finish_reason)
             self._error = failure(choice.finish_reason)
-
-    def _speak(self, form: Form, told: list[bytes]) -> Spoken:
-        """What text of this form is to be added to."""
-        speaking = self._open
-        if isinstance(speaking, Spoken):
-            if speaking.form is form:
-                return speaking
-            if speaking.form.item is form.item:
-                told.append(speaking.change(form))
-                return speaking
-        self._close("completed", told)
-        speaking = self._open = Spoken(self._events, self._mint(form.prefix), form)
-        told.append(speaking.begin())
-        return speaking
 
     def _call(self, call: ChatCall, told: list[bytes]) -> None:
         function = call.function
@@ -138,11 +156,6 @@ class ChatStream:
         if name in self._custom:
             return CustomCalled(self._events, self._mint("ctc"), call_id, name, call.index)
         return FunctionCalled(self._events, self._mint("fc"), call_id, name, call.index)
-
-    def _close(self, status: Status, told: list[bytes]) -> None:
-        if self._open is not None:
-            told.append(self._open.close(status, self._result))
-            self._open = None
 
 
 def _is_same(calling: Called, call: ChatCall, name: str | None) -> bool:

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 from msgspec.json import Decoder
+from xxhash import xxh3_64_hexdigest
 
 from maitred.wire.responses.items import Nothing
 from maitred.wire.responses.reading import Closed, read, refuse
 
+NAME_CHARS = 55
+_function_name = re.compile("[A-Za-z0-9_-]{1,64}").fullmatch
+_unusual = re.compile("[^A-Za-z0-9_-]")
 TOOLS_MAX = 512
 """Tools of one request."""
 
@@ -81,8 +86,14 @@ class McpTool(Closed, frozen=True, tag="mcp", tag_field="type", kw_only=True):
 
 
 def function_name(server_label: str, tool: str) -> str:
-    """What a tool of a server is called in chat, in offers and in histories alike."""
-    return f"{server_label}__{tool}"
+    """What a tool of a server is called in chat, in offers and in histories alike.
+
+    Of letters and a length that every engine takes; what had to be changed is told apart by a digest.
+    """
+    whole = f"{server_label}__{tool}"
+    if _function_name(whole):
+        return whole
+    return f"{_unusual.sub('_', whole)[:NAME_CHARS]}_{xxh3_64_hexdigest(whole.encode())[:8]}"
 
 
 Tool: TypeAlias = FunctionTool | CustomTool | McpTool
