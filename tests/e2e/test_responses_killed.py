@@ -161,7 +161,9 @@ def test_a_job_of_a_killed_gateway_is_made_by_the_other(start: Start) -> None:
     assert len(made["output"]) == 1
 
 
-def test_a_thousand_turns_leave_the_memory_as_it_was(no_leftovers: None, tmp_path: Path, serve: Serve) -> None:
+def test_a_thousand_turns_leave_the_memory_as_it_was(
+    no_leftovers: None, tmp_path: Path, serve: Serve
+) -> None:
     twin = (*MAITRED, "twin", "--profile", "h100-llama-3.1-8b", "--model", "m", "--port", "0")
     with Child(*twin) as engine:
         url = engine.expect(r"http://127\.0\.0\.1:\d+")[0]
