@@ -122,6 +122,7 @@ async def _answered(
         if refusal is None or refusal.wait_s is None or site.now_ms() > job.expires_ms:
             break
         await asyncio.sleep(refusal.wait_s)
+        asked.request_id = asked.service.house.mint_id()
     await recording.close()
     await (this.keep(answer) if refusal is None else this.fail(refusal))
     failed = Outcome.FAILED_UPSTREAM if answer.error else Outcome.COMPLETED

@@ -24,6 +24,7 @@ from maitred.responses.background import Background
 from maitred.responses.beside import compact, count
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
+from maitred.responses.ids import check
 from maitred.responses.mcp.servers import Servers
 from maitred.responses.news import News
 from maitred.store.rows import StoreError
@@ -78,8 +79,8 @@ class Memory(Protocol):
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
-    `wall` is UTC in seconds. `running` holds the
-    responses that are being made here and that the store knows of, each with what stops it.
+    `wall` is UTC in seconds. `running` holds the responses that are being made here and that the store knows
+    of, each with what stops it.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Site:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
+            check(*ids)
             store = await self.memory()
             asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)

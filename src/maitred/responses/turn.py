@@ -16,7 +16,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.proxy.answer import STREAM_LINES
 from maitred.responses.asked import Asked
 from maitred.responses.errors import PREVIOUS, refusal_of
-from maitred.responses.ids import RESPONSE, mint
+from maitred.responses.ids import RESPONSE, check, mint
 from maitred.responses.model import EngineRefused, Model
 from maitred.responses.record import NO_HISTORY, Record
 from maitred.responses.repeat import repeat
@@ -61,6 +61,8 @@ async def turn(asked: Asked, create: Create) -> Outcome:
             await this.record.forget()
             raise
         return _broken_off(audience, events, wrong)
+    finally:
+        this.record.leave()
 
 
 def _broken_off(audience: Audience, events: Events, wrong: Refusal | StateConflict | StoreError) -> Outcome:
@@ -130,6 +132,7 @@ class Turn:
 
     async def _recall(self, previous: str | None, conversation: str | None) -> None:
         store, tenant, opens = self.asked.store, self.asked.tenant, self.record.wanted
+        check(previous or "", conversation or "")
         if previous is not None:
             self.history = await store.history(tenant, previous, self._bounds())
             self.record.root_id = self.history.root_id
