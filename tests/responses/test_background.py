@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from maitred.config.auth import Store
 from maitred.config.flow import Tenant
 from maitred.config.responses import Background, Kept, Responses
+from maitred.config.tree import Queue
 from tests.net.http import Answer
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, whole, word
 from tests.responses.place import (
@@ -204,3 +206,26 @@ async def test_a_repeat_with_the_same_key_is_the_same_job(url: str) -> None:
         first, second = await it.ask(request), await it.ask(request)
         assert first.json["id"] == second.json["id"]
         await ended(it, first.json["id"])
+
+
+@in_real_time
+async def test_what_there_is_no_room_for_is_tried_again(url: str) -> None:
+    late: Plan = [0.2, *says("late")]
+    narrow: dict[str, Any] = {"cap": 1, "queue": Queue(requests_max=1)}
+    async with remembering(url, late, model=narrow, **QUICK) as it:
+        ids = [(await submitted(it))["id"] for _ in range(3)]
+        for response in [await ended(it, id_) for id_ in ids]:
+            assert (response["status"], text_of(response)) == ("completed", "late")
+        assert "queue_full" in it.place.outcomes
+
+
+@in_real_time
+async def test_what_waits_too_long_is_given_up(url: str) -> None:
+    soon = Responses(background=Background(period_s=0.05, running_max=1, expires_s=0.2))
+    async with remembering(url, NEVER, responses=soon, store=Store(url=url, sweep_s=0.05)) as it:
+        first = await submitted(it)
+        await it.place.menu.called()
+        response = await ended(it, (await submitted(it))["id"])
+        assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
+        assert "too long" in response["error"]["message"]
+        assert (await cancelled(it, first["id"])).json["status"] == "cancelled"

@@ -108,6 +108,27 @@ async def test_what_is_not_there_or_not_known_is_refused_before_any_engine_hears
 
 
 @in_real_time
+async def test_what_cannot_be_an_id_is_nobodys_and_no_outage(url: str) -> None:
+    async with remembering(url, says("x")) as it:
+        conversation = (await it.ask(call("POST", CONVERSATIONS, {}))).json["id"]
+        reference = [{"type": "item_reference", "id": "a\x00"}]
+        for request, status, param in (
+            (call("GET", f"{RESPONSES}/a%00"), 404, None),
+            (call("GET", f"{CONVERSATIONS}/{conversation}/items?after=%00"), 400, "after"),
+            (turn(previous_response_id="a\x00"), 404, "previous_response_id"),
+            (turn(conversation="\u00e4"), 404, "conversation"),
+            (turn(reference), 404, "input"),
+            (turn(model="\x00", conversation=conversation), 404, "model"),
+            (turn(model="m" * 300, conversation=conversation), 404, "model"),
+        ):
+            refused = await it.ask(request)
+            assert (refused.status, refused.json["error"]["param"]) == (status, param), request
+        assert not it.place.app.findings.counts().get("memory_unreachable")
+        said = await it.turn("\x00", metadata={"a": "\x00"}, user="\x00")
+        assert (await it.get(f"{RESPONSES}/{said['id']}")).json == said
+
+
+@in_real_time
 async def test_a_chain_is_broken_by_deleting_a_part_of_it(url: str) -> None:
     async with remembering(url, says("x")) as it:
         first = await it.turn()
@@ -136,6 +157,15 @@ async def test_a_repeat_with_the_same_key_gets_the_same_response(url: str, strea
             assert second.json == first.json
         other = await ask(body.replace(b"hi", b"ho"))
         assert error_of(other) == (422, "idempotency_key_reused", None)
+
+
+@in_real_time
+async def test_a_key_is_never_cut(url: str) -> None:
+    async with remembering(url, says("x")) as it:
+        longest = "k" * 255
+        assert (await it.ask(turn("hi", f"idempotency-key: {longest}"))).status == 200
+        refused = await it.ask(turn("hi", f"idempotency-key: {longest}k"))
+        assert error_of(refused) == (400, "invalid_request", "Idempotency-Key")
 
 
 @in_real_time

@@ -6,6 +6,7 @@ from typing import Any
 
 from maitred.config.flow import Tenant
 from maitred.config.responses import Kept
+from maitred.net.memory import HIGH_WATER_BYTES
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, End, Plan, chunk, stream, word
 from tests.responses.place import (
     RESPONSES,
@@ -120,3 +121,19 @@ async def test_a_stream_that_was_refused_leaves_no_trace(url: str) -> None:
         refused = await it.ask(turn(stream=True, model="gpt-9"))
         assert (refused.status, refused.json["error"]["code"]) == (404, "model_not_found")
         assert it.rows("responses") == []
+
+
+@in_real_time
+async def test_who_was_slow_and_left_does_not_hold_up_what_is_to_be_finished(url: str) -> None:
+    large = [ROLE, *(word("x" * 40_000) for _ in range(8))]
+    plan: Plan = stream(*large, FINISH, USAGE, DONE)
+    async with remembering(url, plan, **STAYS) as it:
+        client = await it.place.client()
+        client.transport.pause_reading()
+        client.send(turn(stream=True))
+        connections = it.place.app.front.connections
+        await it.place.until(lambda: any(c.unsent > HIGH_WATER_BYTES for c in connections.values()))
+        client.leave()
+        await it.place.until(lambda: not it.place.app.journeys)
+        (row,) = it.rows("responses")
+        assert row["status"] == "completed"

@@ -246,3 +246,34 @@ async def test_too_much_is_refused_or_its_oldest_dropped_no_turn_in_two(url: str
             history = await state.conversation_history("a", conversation, bounds)
             assert (texts(history.items), history.dropped) == (left, True)
         await spoken(state, conversation, "3", "three")  # what was refused holds no turn
+
+
+@pytest.mark.parametrize("id_", ["resp_\0", "conv_\ud800", "mäg", "x" * 100_000, ""])
+def test_what_no_database_can_be_asked_for_is_not_kept(url: str, id_: str) -> None:
+    @on_loop
+    async def main() -> None:
+        async with remembering(url) as state:
+            conversation = await talk(state, items=[said("0")])
+            response = await kept(state)
+            for asked in (
+                state.history("a", id_, ALL),
+                state.response("a", id_),
+                state.response_items("a", response.id, Page(after=id_)),
+                state.delete_response("a", id_),
+                state.cancel("a", id_),
+                state.events("a", id_, 0),
+                state.conversation("a", id_),
+                state.conversation_history("a", id_, ALL),
+                state.conversation_items("a", conversation, Page(after=id_)),
+                state.item("a", conversation, id_),
+                state.update_conversation("a", id_, b"{}"),
+                state.delete_conversation("a", id_),
+                state.add_items("a", id_, [said("x")], NOW, None),
+                state.delete_item("a", conversation, id_, NOW),
+                state.begin(new(conversation_id=id_), ALL, NOW, LEASE),
+            ):
+                with pytest.raises(NotKept):
+                    await asked
+            assert await state.items("a", [id_]) == {}
+
+    main()

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import Inspector
 
 from maitred.core.limits import Limits
-from maitred.store import schema, tables
+from maitred.store import schema, state_tables, tables
 from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
 from maitred.store.store import Store
 from tests.store.place import on_loop
@@ -178,12 +178,16 @@ async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: st
 
 @on_loop
 async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
-    def columns(inspector: Inspector) -> dict[str, list[tuple[str, str, bool]]]:
+    def columns(inspector: Inspector) -> dict[str, object]:
         return {
-            table: [(c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)]
+            table: (
+                [(c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)],
+                sorted((i["name"], i["column_names"], i["unique"]) for i in inspector.get_indexes(table)),
+            )
             for table in tables.metadata.tables
         }
 
+    assert state_tables.items.metadata is tables.metadata
     async with Opened(url) as store, store._engine.connect() as connection:
         made = await connection.run_sync(lambda plain: columns(inspect(plain)))
     name = store._engine.url.drivername.replace("+aiosqlite", "")

@@ -23,7 +23,7 @@ from maitred.config.tree import Config
 from maitred.config.units import quote
 from maitred.control.keys import digest, mint
 from maitred.store.rows import KeyRow, StoreError
-from maitred.store.state import StateStore
+from maitred.store.state import STATS_S, StateStore
 from maitred.store.state_rows import TableStats
 from maitred.store.store import Store as Database
 
@@ -82,7 +82,7 @@ def stats(config: Config) -> tuple[str, list[TableStats]]:
     """Where conversations are kept, and how much of them of each tenant. Raises StoreError."""
     keys_kept = isinstance(config.auth, Auth) and config.auth.keys
     settings = config.store if keys_kept else place_of(config.store)
-    store = open_store(settings)
+    store = open_store(structs.replace(settings, statement_s=STATS_S))
     if store.is_file and not Path(store.url.database or "").exists():
         raise StoreError(f"{store.place}: nothing is kept there yet")
     return asyncio.run(_stats(store))

@@ -43,6 +43,8 @@ async def submit(asked: Asked, create: Create) -> Outcome:
     await this.remember()
     now_ms = site.now_ms()
     expires_ms = now_ms + int(site.settings.background.expires_s * 1000)
+    if asked.exchange.gone:
+        return Outcome.CLIENT_GONE
     job = NewJob(_band(asked, create, this), keep(asked), expires_ms)
     most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
     try:

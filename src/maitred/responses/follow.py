@@ -40,9 +40,9 @@ async def follow(asked: Asked, response_id: str, starting_after: int, began: byt
                 exchange.end(Events(last + 1).error("not_found", "the response was deleted") + DONE)
                 return Outcome.NOT_FOUND
             for chunk in chunks:
+                await pace.may_go_on.wait()
                 exchange.write(events_after(chunk.data, starting_after))
                 last = chunk.last
-            await pace.may_go_on.wait()
             if chunks:
                 continue
             if row.status not in UNFINISHED:

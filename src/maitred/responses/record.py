@@ -19,12 +19,13 @@ NO_HISTORY = History("")
 class Record:
     """The row of a response and its items. `begun` is the writing of its beginning, where there is one."""
 
-    __slots__ = ("_asked", "_create", "_response", "begun", "root_id")
+    __slots__ = ("_asked", "_create", "_digest", "_response", "begun", "root_id")
 
     def __init__(self, asked: Asked, create: Create, response: Response) -> None:
         self._asked = asked
         self._create = create
         self._response = response
+        self._digest = asked.digest if asked.idempotency_key else b""  # its body is let go of early
         self.root_id = ""
         self.begun: asyncio.Future[History] | None = None
 
@@ -75,7 +76,7 @@ class Record:
             conversation_id=create.conversation_id,
             background=bool(create.said.background),
             idempotency_key=asked.idempotency_key or None,
-            digest=asked.digest if asked.idempotency_key else b"",
+            digest=self._digest,
         )
 
     async def write(self, inputs: Iterable[Item], outputs: Iterable[Item], reason: str | None = None) -> None:
@@ -87,8 +88,12 @@ class Record:
         if self.begun is None:
             await asked.store.keep(self.new(asked.site.now_ms()), finish)
         else:
-            asked.site.running.pop(response.id, None)
+            self.leave()
             await asked.store.finish(finish)
+
+    def leave(self) -> None:
+        """Nobody works on it here any more: if it is not written by now, its lease will lapse."""
+        self._asked.site.running.pop(self._response.id, None)
 
     async def forget(self) -> None:
         """Nobody has heard of it, so nothing of it stays."""
@@ -97,5 +102,5 @@ class Record:
             return
         with suppress(StateConflict, StoreError):
             await begun
-            self._asked.site.running.pop(self._response.id, None)
+            self.leave()
             await self._asked.store.delete_response(self._asked.tenant, self._response.id)

@@ -24,6 +24,7 @@ from maitred.responses.background import Background
 from maitred.responses.beside import compact, count
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
+from maitred.responses.ids import check
 from maitred.responses.mcp.servers import Servers
 from maitred.responses.news import News
 from maitred.store.rows import StoreError
@@ -78,8 +79,8 @@ class Memory(Protocol):
 class Site:
     """Front's `Stateful`. `service` and `config` may be replaced at any time; `servers` have turns' tools.
 
-    `wall` is UTC in seconds. `running` holds the
-    responses that are being made here and that the store knows of, each with what stops it.
+    `wall` is UTC in seconds. `running` holds the responses that are being made here and that the store knows
+    of, each with what stops it.
     """
 
     def __init__(
@@ -144,15 +145,12 @@ class Site:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
+            check(*ids)
             store = await self.memory()
             asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)
         except (Refusal, StateConflict, StoreError) as wrong:
-            refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
-            if isinstance(wrong, StoreError):
-                self.memory.failed(wrong)
-            outcome = refusal.outcome
-            exchange.fail(refusal, request_id, Api.CHAT)
+            outcome = self._refuse(exchange, request_id, wrong)
         except asyncio.CancelledError:
             outcome = Outcome.CLIENT_GONE
         except Exception:
@@ -166,6 +164,16 @@ class Site:
             who = identity.tenant, identity.key
             house.at_door(AtDoor(now, request_id, outcome, api, "", *who))
         service.journeys.discard(task)
+        exchange.on_gone = exchange.flow = None  # it is named by what it names there
+
+    def _refuse(
+        self, exchange: HttpExchange, request_id: str, wrong: Refusal | StateConflict | StoreError
+    ) -> Outcome:
+        if isinstance(wrong, StoreError):
+            self.memory.failed(wrong)
+        refusal = refusal_of(wrong)
+        exchange.fail(refusal, request_id, Api.CHAT)
+        return refusal.outcome
 
     def _identify(self, service: Service, exchange: HttpExchange) -> Identity:
         identity = service.identify(exchange.head.fields)

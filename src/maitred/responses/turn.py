@@ -16,7 +16,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.proxy.answer import STREAM_LINES
 from maitred.responses.asked import Asked
 from maitred.responses.errors import PREVIOUS, refusal_of
-from maitred.responses.ids import RESPONSE, mint
+from maitred.responses.ids import RESPONSE, check, mint
 from maitred.responses.model import EngineRefused, Model
 from maitred.responses.record import NO_HISTORY, Record
 from maitred.responses.repeat import repeat
@@ -60,9 +60,16 @@ async def turn(asked: Asked, create: Create) -> Outcome:
         if not audience.said:
             await this.record.forget()
             raise
-        refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
-        audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
-        return refusal.outcome
+        return _broken_off(audience, events, wrong)
+    finally:
+        this.record.leave()
+
+
+def _broken_off(audience: Audience, events: Events, wrong: Refusal | StateConflict | StoreError) -> Outcome:
+    """Something went wrong of which the client has heard the beginning."""
+    refusal = refusal_of(wrong)
+    audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
+    return refusal.outcome
 
 
 def _begun(asked: Asked, create: Create) -> Response:
@@ -89,7 +96,7 @@ class Turn:
         self.tools = asked.site.servers.tools(create, asked.tenant, mint)
         self.made: list[Item] = []
         self.work = Work()
-        self.model = Model(asked, create, response, events, audience, self._sent)
+        self.model = Model(asked, create, response, events, audience)
         self._finishes = asked.site.kept(asked.tenant).on_leave == "finish"
         self._left = False
 
@@ -125,6 +132,7 @@ class Turn:
 
     async def _recall(self, previous: str | None, conversation: str | None) -> None:
         store, tenant, opens = self.asked.store, self.asked.tenant, self.record.wanted
+        check(previous or "", conversation or "")
         if previous is not None:
             self.history = await store.history(tenant, previous, self._bounds())
             self.record.root_id = self.history.root_id
@@ -158,7 +166,7 @@ class Turn:
 
     async def ask_once(self) -> Answer:
         """One call of it. Raises Refusal, EngineRefused."""
-        return await self.model.ask(self.create, self.said(), self.session(), self.tools)
+        return await self.model.ask(self.create, self.said(), self.session(), self.tools, self._sent)
 
     async def known(self) -> None:
         """Have the client know of it from now on, and so first the store."""

@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, func, selec
 
 from maitred.store import history
 from maitred.store.history import AnyRow
-from maitred.store.state_rows import ConversationRow, ItemRow, Listed, NewItem, NotKept, Page
+from maitred.store.state_rows import ConversationRow, ItemRow, Listed, NewItem, NotKept, Page, possible
 from maitred.store.state_tables import NEVER_MS, conversations, items
 from maitred.store.turns import item_values, see_free
 
@@ -41,7 +41,7 @@ _DROP_ITEM = delete(items).where(_I.id == bindparam("item"))
 
 def conversation(connection: Connection, tenant: str, id_: str) -> ConversationRow:
     """This conversation. Raises NotKept, as all of these do."""
-    return _conversation(connection.execute(_FIND, {"id_": id_, "tenant_": tenant}).first(), id_)
+    return _conversation(connection.execute(_FIND, {"id_": possible(id_), "tenant_": tenant}).first(), id_)
 
 
 def create(connection: Connection, new: ConversationRow, first: Sequence[NewItem]) -> None:
@@ -54,7 +54,7 @@ def create(connection: Connection, new: ConversationRow, first: Sequence[NewItem
 
 def set_metadata(connection: Connection, tenant: str, id_: str, metadata: bytes) -> ConversationRow:
     """Replace what the client wrote upon it."""
-    asked = {"id_": id_, "tenant_": tenant, "new": metadata.decode()}
+    asked = {"id_": possible(id_), "tenant_": tenant, "new": metadata.decode()}
     return _conversation(connection.execute(_SET, asked).first(), id_)
 
 
@@ -78,7 +78,8 @@ def listed(connection: Connection, tenant: str, id_: str, page: Page) -> Listed:
 
 def item(connection: Connection, tenant: str, id_: str, item_id: str) -> ItemRow:
     """One of its items."""
-    row = connection.execute(_ITEM, {"id_": id_, "tenant_": tenant, "item": item_id}).first()
+    asked = {"id_": possible(id_), "tenant_": tenant, "item": possible(item_id)}
+    row = connection.execute(_ITEM, asked).first()
     if row is None:
         raise NotKept(item_id)
     return history.item_row(row)
@@ -86,7 +87,8 @@ def item(connection: Connection, tenant: str, id_: str, item_id: str) -> ItemRow
 
 def items_of(connection: Connection, tenant: str, ids: Iterable[str]) -> dict[str, ItemRow]:
     """These items of the tenant, wherever they are; what is not his is left out."""
-    rows = connection.execute(_ITEMS, {"ids": list(ids), "tenant_": tenant})
+    asked = [id_ for id_ in ids if id_.isascii() and "\0" not in id_]
+    rows = connection.execute(_ITEMS, {"ids": asked, "tenant_": tenant})
     return {row.id: history.item_row(row) for row in rows}
 
 

@@ -25,6 +25,7 @@ from maitred.store.state_rows import (
     StillRunning,
     TooLong,
     chainable,
+    possible,
 )
 from maitred.store.state_tables import conversations, items, responses
 
@@ -83,7 +84,12 @@ _END = 2**62
 
 def of_chain(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> History:
     """What was said up to this response. Raises NotKept, ChainBroken, StillRunning, NotChainable, TooLong."""
-    asked = {"tenant": tenant, "id": id_, "bytes_max": bounds.bytes_max, "items_max": bounds.items_max}
+    asked = {
+        "tenant": tenant,
+        "id": possible(id_),
+        "bytes_max": bounds.bytes_max,
+        "items_max": bounds.items_max,
+    }
     newest = connection.execute(_NEWEST, asked).first()
     if newest is None:
         raise NotKept(id_)
@@ -112,7 +118,7 @@ def of_chain(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> H
 
 def of_conversation(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> History:
     """All that was said in a conversation."""
-    if connection.execute(_CONVERSATION, {"tenant": tenant, "id": id_}).first() is None:
+    if connection.execute(_CONVERSATION, {"tenant": tenant, "id": possible(id_)}).first() is None:
         raise NotKept(id_)
     return _said(connection, tenant, id_, bounds, _END)
 
@@ -122,7 +128,7 @@ def listed(connection: Connection, tenant: str, which: ColumnElement[bool], page
     mine = select(*ITEM).where(which, items.c.tenant == tenant)
     order = items.c.seq.desc() if page.descending else items.c.seq
     if page.after is not None:
-        seq = connection.execute(mine.where(items.c.id == page.after)).scalars(4).first()
+        seq = connection.execute(mine.where(items.c.id == possible(page.after))).scalars(4).first()
         if seq is None:
             raise NotKept(page.after)
         mine = mine.where(items.c.seq < seq if page.descending else items.c.seq > seq)

@@ -32,11 +32,13 @@ from maitred.store.state_rows import (
     ResponseRow,
     TableStats,
 )
-from maitred.store.store import Store
+from maitred.store.store import CALL_S, Store
 from maitred.wire.seal import Seal
 
 T = TypeVar("T")
 
+STATS_S = 600.0
+"""For reading all there is; the statements have their own bound."""
 FRESH_S = 1.0
 """For so long what worked is taken to work."""
 
@@ -221,7 +223,7 @@ class StateStore:
 
     async def stats(self) -> list[TableStats]:
         """What each tenant has in each table."""
-        return await self._read("stats", stats.stats)
+        return await self._do("stats", self._reading, stats.stats, within_s=STATS_S)
 
     # -- parts ------------------------------------------------------------------------------------
 
@@ -231,12 +233,20 @@ class StateStore:
     async def _write(self, operation: str, work: Work[T], *, durable: bool = True) -> T:
         return await self._do(operation, self._writing, work, durable=durable)
 
-    async def _do(self, operation: str, lane: Lane | None, work: Work[T], *, durable: bool = True) -> T:
+    async def _do(
+        self,
+        operation: str,
+        lane: Lane | None,
+        work: Work[T],
+        *,
+        durable: bool = True,
+        within_s: float = CALL_S,
+    ) -> T:
         if lane is None:
             raise StoreError(f"{self._store.place}: it is closed")
         began = time.monotonic()
         try:
-            async with self._store.call():
+            async with self._store.call(within_s):
                 done = await lane.submit(work, durable=durable)
             self._worked_at = time.monotonic()
             return done

@@ -188,6 +188,13 @@ class NotKept(StateConflict):
     """Nothing of this id is this tenant's: unknown, foreign and deleted are one."""
 
 
+def possible(id_: str) -> str:
+    """An id that a client names, if a database can be asked for it at all. Raises NotKept."""
+    if not id_.isascii() or "\0" in id_:
+        raise NotKept(id_)
+    return id_
+
+
 class ChainBroken(NotKept):
     """Something that it builds upon was deleted, so it cannot be continued."""
 

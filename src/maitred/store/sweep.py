@@ -24,7 +24,7 @@ from maitred.store import turns
 from maitred.store.state_rows import EXPIRED, FAILED, QUEUED, RUNNING, UNFINISHED
 from maitred.store.state_tables import conversations, events, jobs, responses
 
-PART = 100
+PART = 25
 ATTEMPTS_MAX = 3
 """So often a job is begun whose gateways die."""
 

@@ -32,6 +32,7 @@ from maitred.store.state_rows import (
     Page,
     Repeated,
     ResponseRow,
+    possible,
 )
 from maitred.store.state_tables import NEVER_MS, conversations, events, items, jobs, responses
 
@@ -125,7 +126,7 @@ def check(connection: Connection) -> None:
 
 def response(connection: Connection, tenant: str, id_: str) -> ResponseRow:
     """This response, whatever has become of it. Raises NotKept."""
-    row = connection.execute(_FIND, {"id_": id_, "tenant_": tenant}).first()
+    row = connection.execute(_FIND, {"id_": possible(id_), "tenant_": tenant}).first()
     if row is None:
         raise NotKept(id_)
     return response_row(row)
@@ -268,7 +269,7 @@ def hold(connection: Connection, tenant: str, conversation_id: str) -> str | Non
 
 def see_free(connection: Connection, tenant: str, conversation_id: str, now_ms: int, for_: str = "") -> None:
     """Hold a conversation in which no turn but this is running. Raises NotKept, Locked."""
-    found = connection.execute(_HOLD, {"id_": conversation_id, "tenant_": tenant}).first()
+    found = connection.execute(_HOLD, {"id_": possible(conversation_id), "tenant_": tenant}).first()
     if found is None:
         raise NotKept(conversation_id)
     if found.turn is None or found.turn == for_:

@@ -90,7 +90,9 @@ def _background() -> None:
         sa.Column("expires_ms", sa.BigInteger, nullable=False),
         sa.Column("request", sa.Text, nullable=False),
     )
-    op.create_index("ix_jobs_band", "jobs", ["band", "tenant", "created_ms"])
+    found_by = ["band", "tenant", "created_ms", "response_id", "waiting", "expires_ms"]
+    op.create_index("ix_jobs_next", "jobs", found_by)
+    op.create_index("ix_jobs_expires", "jobs", ["expires_ms"])
     op.create_table(
         "events",
         sa.Column("response_id", sa.String(64), primary_key=True),

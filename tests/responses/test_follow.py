@@ -1,0 +1,37 @@
+"""Who follows a background response is told it as fast as he listens, and no faster."""
+
+from __future__ import annotations
+
+from maitred.net.memory import HIGH_WATER_BYTES
+from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, word
+from tests.responses.place import RESPONSES, events_of, in_real_time, remembering, text_of, turn
+from tests.responses.test_background import QUICK
+
+PIECE = "x" * 20_000
+LONG: Plan = [
+    *stream(ROLE, end=()),
+    *(step for _ in range(12) for step in (chunk(word(PIECE)), 0.11)),
+    *map(chunk, (FINISH, USAGE, DONE)),
+    b"0\r\n\r\n",
+]
+"""One that is kept in a dozen parts."""
+
+
+@in_real_time
+async def test_a_slow_client_is_waited_for(url: str) -> None:
+    async with remembering(url, LONG, **QUICK) as it:
+        whole = events_of(await it.ask(turn(stream=True, background=True)))
+        id_ = whole[0]["response"]["id"]
+        connections = it.place.app.front.connections
+        await it.place.until(lambda: not connections)
+        slow = await it.place.client()
+        slow.transport.pause_reading()
+        slow.send(f"GET {RESPONSES}/{id_}?stream=true HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+        await it.place.until(lambda: len(connections) == 1)
+        (connection,) = connections.values()
+        await it.place.until(lambda: connection.unsent > HIGH_WATER_BYTES)
+        await it.get(f"{RESPONSES}/{id_}")  # which is answered meanwhile
+        assert connection.unsent < HIGH_WATER_BYTES + 3 * len(PIECE)
+        slow.transport.resume_reading()
+        assert events_of(await slow.answer("GET")) == whole
+        assert text_of(whole[-1]["response"]) == 12 * PIECE
