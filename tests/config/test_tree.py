@@ -122,7 +122,7 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
 
 def test_the_documented_examples_load(tmp_path: Path) -> None:
     *examples, _ = fences("yaml")
-    assert len(examples) == 8
+    assert len(examples) == 9
     for example in examples:
         path = tmp_path / "maitred.yaml"
         path.write_text(example)

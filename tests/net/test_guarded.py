@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from maitred.net.guarded import Guarded, NotPublic, addresses, is_public
 from maitred.net.memory import MemoryNetwork
+from maitred.net.seams import Sockets
+from tests.net.http import turns
 from tests.proxy.place import in_virtual_time
 
 PUBLIC, OTHER = "93.184.216.34", "93.184.216.35"
@@ -112,3 +120,63 @@ async def test_the_next_address_is_tried_where_one_refuses() -> None:
 def test_the_system_resolves_all_forms_of_an_address() -> None:
     assert asyncio.run(addresses("127.1", 443)) == ["127.0.0.1"]
     assert "127.0.0.1" in asyncio.run(addresses("localhost", 443))
+
+
+NAME = "tools.example.com"
+
+
+def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
+    """What a server of this name needs, and what its clients go by."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "tls.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(private + made.public_bytes(Encoding.PEM))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(file)
+    return context, file
+
+
+@pytest.mark.parametrize(("host", "fits"), [(NAME, True), ("other.example.com", False)])
+def test_the_certificate_must_be_the_names_whatever_the_address(
+    tmp_path: Path, host: str, fits: bool
+) -> None:
+    served, file = certificate(tmp_path, NAME)
+    trusted = ssl.create_default_context(cafile=str(file))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=served)
+        port = server.sockets[0].getsockname()[1]
+        guarded = Guarded(Sockets(), Names(["127.0.0.1"]), lambda _address: True)
+        if fits:
+            protocol = await guarded.connect(Kept, host, port, trusted)
+            protocol.transport.abort()
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await guarded.connect(Kept, host, port, trusted)
+        server.close()
+        await server.wait_closed()
+        await turns()
+
+    asyncio.run(main())
+
+
+class Kept(asyncio.Protocol):
+    """Keeps its transport."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)

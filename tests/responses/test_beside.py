@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.proxy.upstream import whole
-from tests.responses.place import CONVERSATIONS, RESPONSES, call, in_real_time, remembering, says
+from tests.responses.place import CONVERSATIONS, RESPONSES, call, in_real_time, remembering, says, turn
 
 COUNT, COMPACT = f"{RESPONSES}/input_tokens", f"{RESPONSES}/compact"
 REFUSED = whole(b'{"error":{"message":"no","type":"invalid_request_error","code":400}}', status=400)
@@ -38,6 +38,18 @@ async def test_a_conversation_in_short(url: str) -> None:
         assert it.told.said == [
             ("system", "What was said so far, in short:\n\nThey met."), ("user", "did they?")
         ]  # fmt: skip
+
+
+@in_real_time
+async def test_another_tenant_cannot_open_it(url: str) -> None:
+    async with remembering(url, says("They met.")) as it:
+        it.tell_tenants_apart()
+        asked = {"model": "m", "input": "hi"}
+        short = (await it.ask(call("POST", COMPACT, asked, "x-tenant: a"))).json["output"]
+        assert "They met" not in json.dumps(short)
+        answer = await it.ask(turn(short, "x-tenant: b"))
+        assert (answer.status, answer.json["error"]["param"]) == (400, "input[0].encrypted_content")
+        await it.turn(short, "x-tenant: a")
 
 
 @pytest.mark.parametrize("path", [COUNT, COMPACT])

@@ -130,10 +130,11 @@ async def test_what_may_not_be_is_refused_by_name(said: dict[str, Any], param: s
 @in_virtual_time()
 async def test_secrets_of_a_client_do_not_go_into_the_background() -> None:
     async with site(OURS) as it:
-        it.tools(tool("mine", server_url=URL), background=True)
-        for secret in ({"authorization": CANARY}, {"headers": {"x-key": CANARY}}):
+        url = URL.partition("?")[0]
+        it.tools(tool("mine", server_url=url), background=True)
+        for secret in ({"authorization": CANARY}, {"headers": {"x-key": CANARY}}, {"server_url": URL}):
             with pytest.raises(Refusal, match="background"):
-                it.tools(tool("mine", server_url=URL, **secret), background=True)
+                it.tools(tool("mine", **{"server_url": url, **secret}), background=True)
 
 
 @in_virtual_time()

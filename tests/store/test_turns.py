@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection, event
 
+from maitred.store import history
 from maitred.store.state_rows import (
     CANCELLED,
     FAILED,
@@ -38,6 +41,7 @@ from tests.store.place import (
     texts,
     turn,
 )
+from tests.store.postgres import Postgres
 
 
 @on_loop
@@ -285,3 +289,30 @@ async def test_items_are_found_wherever_they_are_but_only_ones_own(url: str) -> 
         found = await state.items("a", [one.id, other.id, foreign.id, "msg_0"])
         assert {id_: item.data for id_, item in found.items()} == {one.id: one.data, other.id: other.data}
         assert await state.items("a", []) == {}
+
+
+@on_loop
+async def test_what_was_said_is_found_by_indexes_whatever_a_planner_thinks(server: Postgres) -> None:
+    async with remembering(server.make("planned")) as state:
+        for _ in range(20):
+            await talk(state, items=[said("0") for _ in range(100)])
+        first = await kept(state)
+        last = await kept(state, previous_id=first.id)
+
+        def plan(connection: Connection) -> str:
+            connection.exec_driver_sql("ANALYZE")
+            seen: list[str] = []
+
+            @event.listens_for(connection, "before_cursor_execute", retval=True)
+            def explained(*asked: Any) -> tuple[str, Any]:
+                _, cursor, statement, parameters = asked[:4]
+                cursor.execute(f"EXPLAIN {statement}", parameters)
+                seen.extend(line for (line,) in cursor.fetchall())
+                return statement, parameters
+
+            history.of_chain(connection, "a", last.id, ALL)
+            return "\n".join(seen)
+
+        found = await state._read("plan", plan)
+        assert "ix_items_response" in found
+        assert "Seq Scan" not in found

@@ -129,7 +129,8 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             recent.append(body)
             if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
                 self._take_stock()
-            if not self._calm or USAGE in body or self._plain(body) is None:
+            # No `in`: of bytes it first takes what is looked for as a number, and drops the error.
+            if not self._calm or body.find(USAGE) >= 0 or self._plain(body) is None:
                 body = self._undone(body)
             self._exchange.write(body)
         except Exception as bug:  # noqa: BLE001 - nobody else would hear of it, and the place would be lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -12,6 +13,7 @@ from maitred.core.words import Identity
 from maitred.net.exchange import HttpExchange
 from maitred.proxy.journey import Service
 from maitred.wire import errors
+from maitred.wire.responses.items import Unseal
 
 if TYPE_CHECKING:
     from maitred.responses.site import Site
@@ -57,6 +59,10 @@ class Asked(Struct, eq=False):
     def digest(self) -> bytes:
         """What its body is known again by."""
         return hashlib.sha256(self.exchange.body).digest()
+
+    async def unsealing(self) -> Unseal:
+        """What opens the texts that this tenant was given to keep."""
+        return partial((await self.store.seal()).open, self.tenant)
 
     def expires_ms(self, now_ms: int) -> int:
         """When what is written for it now is forgotten."""

@@ -20,7 +20,7 @@ from maitred.responses.job import QUEUED, keep, make, told_at_once
 from maitred.responses.model import dialect_of
 from maitred.responses.repeat import repeat
 from maitred.responses.telling import Telling
-from maitred.responses.turn import NO_HISTORY, Turn
+from maitred.responses.turn import Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import NewJob, Repeated
 from maitred.wire.responses import response
@@ -39,15 +39,14 @@ async def submit(asked: Asked, create: Create) -> Outcome:
     site, numbers = asked.site, Events()
     made = response.begin(create, mint(RESPONSE), int(site.wall()), status=QUEUED)
     this = Turn(asked, create, made, numbers, Telling(asked.exchange))
-    this.begun = asyncio.get_running_loop().create_future()
-    this.begun.set_result(NO_HISTORY)  # it takes its turn with its place in the queue
+    this.record.adopt()  # it takes its turn with its place in the queue
     await this.remember()
     now_ms = site.now_ms()
     expires_ms = now_ms + int(site.settings.background.expires_s * 1000)
     job = NewJob(_band(asked, create, this), keep(asked), expires_ms)
     most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
     try:
-        await asked.store.submit(this.new(now_ms), job, now_ms, most, own_most)
+        await asked.store.submit(this.record.new(now_ms), job, now_ms, most, own_most)
     except Repeated as before:
         return await repeat(asked, create, before.row)
     site.background.wake()

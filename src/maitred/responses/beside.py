@@ -59,12 +59,14 @@ async def count(asked: Asked) -> Outcome:
 async def compact(asked: Asked) -> Outcome:
     """Answer with an item that stands for the conversation so far."""
     create = decode_compact(asked.exchange.body)
+    seal = await asked.store.seal()
 
     def told(answer: Answer) -> bytes:
         summary = beside.summary(answer)
         if answer.incomplete or not summary:
             raise Refusal(Outcome.FAILED_UPSTREAM, "the model did not come to the end of its summary")
-        return beside.compacted(mint(RESPONSE), int(asked.site.wall()), summary, answer.usage, mint)
+        sealed, now_s = seal.close(asked.tenant, summary), int(asked.site.wall())
+        return beside.compacted(mint(RESPONSE), now_s, sealed, answer.usage, mint)
 
     return await _ask(asked, create, lambda items: beside.asking(items, mint), told)
 

@@ -20,7 +20,7 @@ from maitred.responses.asked import Asked
 from maitred.responses.call import BAND, SESSION
 from maitred.responses.model import EngineRefused
 from maitred.responses.recording import Recording
-from maitred.responses.turn import NO_HISTORY, Turn
+from maitred.responses.turn import Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import JobRow, Lost
 from maitred.wire.responses import response
@@ -114,8 +114,7 @@ async def _answered(
     site = asked.site
     while True:
         this = Turn(asked, create, made, numbers, recording)
-        this.begun = asyncio.get_running_loop().create_future()
-        this.begun.set_result(NO_HISTORY)
+        this.record.adopt()
         refusal: Refusal | None = None
         answer = Answer([])
         try:

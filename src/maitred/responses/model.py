@@ -87,7 +87,8 @@ class Model:
         self._create, self._mine = create, tools.mine if tools is not None else nobodys
         asked, dialect, streamed = self._asked, self._dialect, bool(create.said.stream)
         functions = tools.functions if tools is not None else ()
-        body = dialect.request(create, items, stream=streamed, tools=functions)
+        unseal = await asked.unsealing()
+        body = dialect.request(create, items, stream=streamed, tools=functions, unseal=unseal)
         band = asked.site.bands.get(create.said.service_tier or "", "")
         head = inner_head(asked.exchange.head, session, band, dialect.path)
         call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)

@@ -11,10 +11,11 @@ from maitred.wire.responses.items import Input, Item, settle
 
 async def settled(asked: Asked, said: Input) -> list[Item]:
     """The items, those it names only by their ids among them. Raises Refusal, where there is no such one."""
-    names = said.references
+    names, unseal = said.references, await asked.unsealing()
     if not names:
-        return settle(said, mint)
+        return settle(said, mint, unseal=unseal)
     found = await asked.store.items(asked.tenant, names)
     if missing := next((name for name in names if name not in found), None):
         raise refusal_of(NotKept(missing), "input")
-    return settle(said, mint, {name: row.data for name, row in found.items()})
+    known = {name: row.data for name, row in found.items()}
+    return settle(said, mint, known, unseal)

@@ -18,21 +18,13 @@ from maitred.responses.asked import Asked
 from maitred.responses.errors import PREVIOUS, refusal_of
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.model import EngineRefused, Model
+from maitred.responses.record import NO_HISTORY, Record
 from maitred.responses.repeat import repeat
 from maitred.responses.rounds import Work, rounds
 from maitred.responses.settled import settled
 from maitred.responses.telling import Audience, Telling
 from maitred.store.rows import StoreError
-from maitred.store.state_rows import (
-    LEFT,
-    Bounds,
-    Finish,
-    History,
-    NewItem,
-    NewResponse,
-    Repeated,
-    StateConflict,
-)
+from maitred.store.state_rows import LEFT, Bounds, History, Repeated, StateConflict
 from maitred.wire.errors import id_lines
 from maitred.wire.responses import response
 from maitred.wire.responses.answer import Answer
@@ -41,7 +33,6 @@ from maitred.wire.responses.events import DONE, Events
 from maitred.wire.responses.items import Item
 from maitred.wire.responses.response import Response
 
-NO_HISTORY = History("")
 NO_ANSWER = Answer([])
 SSE_LINES = b"content-type: text/event-stream; charset=utf-8\r\n" + STREAM_LINES
 """The head of a stream that begins before an engine has answered."""
@@ -60,14 +51,14 @@ async def turn(asked: Asked, create: Create) -> Outcome:
         await this.keep(answer)
         return this.say()
     except EngineRefused as refused:
-        await this.forget()
+        await this.record.forget()
         asked.exchange.respond(refused.call.status, refused.call.headers, refused.call.answer)
         return Outcome.ENGINE_REFUSED
     except Repeated as before:
         return await repeat(asked, create, before.row)
     except (Refusal, StateConflict, StoreError) as wrong:
         if not audience.said:
-            await this.forget()
+            await this.record.forget()
             raise
         refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
         audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
@@ -79,7 +70,7 @@ def _begun(asked: Asked, create: Create) -> Response:
 
 
 class Turn:
-    """What one turn has in hand. `begun` is the writing of its row, where that comes before its end.
+    """What one turn has in hand. `record` is what the store holds of it.
 
     `tools` are those that the gateway runs, None where it wants none; `made` is what came of earlier rounds.
     """
@@ -94,7 +85,7 @@ class Turn:
         self.audience = audience
         self.inputs: list[Item] = []
         self.history = NO_HISTORY
-        self.begun: asyncio.Future[History] | None = None
+        self.record = Record(asked, create, response)
         self.tools = asked.site.servers.tools(create, asked.tenant, mint)
         self.made: list[Item] = []
         self.work = Work()
@@ -133,10 +124,10 @@ class Turn:
         self.asked.site.figures.recalled(len(self.history.items))
 
     async def _recall(self, previous: str | None, conversation: str | None) -> None:
-        store, tenant = self.asked.store, self.asked.tenant
-        opens = self.create.stored and self.begun is None
+        store, tenant, opens = self.asked.store, self.asked.tenant, self.record.wanted
         if previous is not None:
             self.history = await store.history(tenant, previous, self._bounds())
+            self.record.root_id = self.history.root_id
         if opens and (conversation is not None or self.asked.idempotency_key):
             begun = await self._begin()
             self.history = begun if conversation is not None else self.history
@@ -151,38 +142,7 @@ class Turn:
 
     def _begin(self) -> asyncio.Future[History]:
         """Have the store know of this turn from now on; nothing is said before it does."""
-        site = self.asked.site
-        now_ms = site.now_ms()
-        new, lease_ms = self.new(now_ms), now_ms + site.lease_ms
-        writing = self.asked.store.begin(new, self._bounds(), now_ms, lease_ms)
-        self.begun = begun = asyncio.ensure_future(writing)
-        begun.add_done_callback(self._has_begun)
-        return begun
-
-    def _has_begun(self, begun: asyncio.Future[History]) -> None:
-        if not begun.cancelled() and begun.exception() is None:
-            self.asked.site.running[self.response.id] = self.stop
-            self.audience.open()
-        else:
-            self.stop()  # what cannot be kept is not worth the engine's time
-
-    def new(self, now_ms: int) -> NewResponse:
-        """The response as the store is told of it."""
-        create, asked = self.create, self.asked
-        return NewResponse(
-            id=self.response.id,
-            tenant=asked.tenant,
-            model=create.said.model,
-            snapshot=self.response.snapshot(),
-            created_ms=now_ms,
-            expires_ms=asked.expires_ms(now_ms),
-            previous_id=create.said.previous_response_id,
-            root_id=self.history.root_id,
-            conversation_id=create.conversation_id,
-            background=bool(create.said.background),
-            idempotency_key=asked.idempotency_key or None,
-            digest=asked.digest if asked.idempotency_key else b"",
-        )
+        return self.record.begin(self._bounds(), self.audience.open, self.stop)
 
     # -- ask the model ----------------------------------------------------------------------------
 
@@ -192,8 +152,8 @@ class Turn:
             answer = await self.ask_once()
         else:
             answer = await rounds(self, self.tools)
-        if self.begun is not None:
-            await self.begun
+        if self.record.begun is not None:
+            await self.record.begun
         return answer
 
     async def ask_once(self) -> Answer:
@@ -203,8 +163,8 @@ class Turn:
     async def known(self) -> None:
         """Have the client know of it from now on, and so first the store."""
         self._told()
-        if self.begun is not None:
-            await self.begun
+        if self.record.begun is not None:
+            await self.record.begun
         if self.create.said.stream:
             self.model.announce(SSE_LINES + id_lines(None, self.asked.request_id))
 
@@ -216,7 +176,7 @@ class Turn:
     def _told(self) -> None:
         if not self.create.stored:
             self.audience.open()
-        elif self.begun is None:
+        elif self.record.wanted:
             self._begin()
 
     def said(self) -> Iterator[bytes]:
@@ -240,43 +200,22 @@ class Turn:
             at_s = int(self.asked.site.wall())
             self.response.conclude(answer.items, answer.usage, at_s, answer.incomplete)
         if self.create.stored:
-            await self._write(answer)
+            await self.record.write(self.inputs, answer.items)
 
     async def fail(self, refusal: Refusal) -> None:
         """Write down that nothing came of it."""
         self.response.fail(refusal.outcome, refusal.message)
-        await self._write(NO_ANSWER)
-
-    async def _write(self, answer: Answer, reason: str | None = None) -> None:
-        items = [NewItem(item.id, item.data) for item in self.inputs]
-        items += (NewItem(item.id, item.data, output=True) for item in answer.items)
-        snapshot, status = self.response.snapshot(), self.response.status
-        finish = Finish(self.asked.tenant, self.response.id, status, snapshot, items, reason)
-        if self.begun is None:
-            await self.asked.store.keep(self.new(self.asked.site.now_ms()), finish)
-        else:
-            self.asked.site.running.pop(self.response.id, None)
-            await self.asked.store.finish(finish)
+        await self.record.write(self.inputs, ())
 
     async def give_up(self, answer: Answer) -> Outcome:
         """Its client has left: what was delivered stays, and is not to be gone on from."""
-        if self.audience.said and self.begun is not None:
+        if self.audience.said and self.record.begun is not None:
             self.response.conclude(answer.items, answer.usage, int(self.asked.site.wall()), None)
             with suppress(StateConflict, StoreError):
-                await self._write(answer, LEFT)
+                await self.record.write(self.inputs, answer.items, LEFT)
         else:
-            await self.forget()
+            await self.record.forget()
         return Outcome.CLIENT_GONE
-
-    async def forget(self) -> None:
-        """Nobody has heard of this turn, so nothing of it stays."""
-        begun, self.begun = self.begun, None
-        if begun is None:
-            return
-        with suppress(StateConflict, StoreError):
-            await begun
-            self.asked.site.running.pop(self.response.id, None)
-            await self.asked.store.delete_response(self.asked.tenant, self.response.id)
 
     # -- say --------------------------------------------------------------------------------------
 

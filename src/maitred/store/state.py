@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from maitred.store import connections, conversations, history, jobs, stats, sweep, turns
+from maitred.store import connections, conversations, history, jobs, secret, stats, sweep, turns
 from maitred.store.lane import Lane, Work
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import (
@@ -33,6 +33,7 @@ from maitred.store.state_rows import (
     TableStats,
 )
 from maitred.store.store import Store
+from maitred.wire.seal import Seal
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class StateStore:
         self._reading: Lane | None = None
         self._writing: Lane | None = None
         self._worked_at = -math.inf
+        self._seal: Seal | None = None
 
     async def start(self) -> None:
         """See that the tables are there. Raises StoreError, SchemaError."""
@@ -75,6 +77,12 @@ class StateStore:
         fresh = time.monotonic() - self._worked_at < FRESH_S
         if not fresh or not all(lane and lane.usable for lane in (self._reading, self._writing)):
             await self._read("check", turns.check)
+
+    async def seal(self) -> Seal:
+        """By what texts are sealed that clients keep: the same for all gateways of this database."""
+        if self._seal is None:
+            self._seal = Seal(await self._write("secret", secret.secret))
+        return self._seal
 
     # -- responses --------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from maitred.wire.responses.create import Create, decode
 from maitred.wire.responses.items import Item, Mint, settle
+from maitred.wire.seal import Seal
 
+SEAL = Seal(b"secret")
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 CUSTOM = {"type": "custom", "name": "shell"}
 
@@ -33,7 +35,12 @@ def asked(**members: Any) -> Create:
 
 def settled(items: list[dict[str, Any]] | str) -> list[Item]:
     """Items of an input as they are kept."""
-    return settle(asked(input=items).input, minting())
+    return settle(asked(input=items).input, minting(), unseal=unseal)
+
+
+def unseal(sealed: str) -> str:
+    """What was sealed for the tenant of the tests."""
+    return SEAL.open("a", sealed)
 
 
 def data(items: Iterable[Item]) -> list[bytes]:

@@ -14,7 +14,7 @@ from maitred.wire.responses.answer import read
 from maitred.wire.responses.beside import REQUEST, asking, compacted, counted, summary
 from maitred.wire.responses.create import decode_compact, decode_count
 from maitred.wire.responses.response import Usage
-from tests.wire.responses.parts import FUNCTION, data, known, minting, settled, whole
+from tests.wire.responses.parts import FUNCTION, SEAL, data, known, minting, settled, whole
 from tests.wire.responses.test_create import SUPPORTED
 
 
@@ -70,7 +70,7 @@ def test_refused_by_name(decode: Any, members: dict[str, Any], param: str) -> No
 def test_told() -> None:
     assert InputTokenCountResponse.model_validate_json(counted(Usage(7)), strict=True).input_tokens == 7
     answer = read(whole(reasoning="hm", content="in short"), decode_compact(said()), minting())
-    raw = compacted("resp_1", 5, summary(answer), None, minting())
+    raw = compacted("resp_1", 5, SEAL.close("a", summary(answer)), None, minting())
     told = known(CompactedResponse.model_validate_json(raw, strict=True))
     [item] = json.loads(raw)["output"]
     assert told.output[0].type == "compaction"

@@ -13,7 +13,7 @@ from maitred.wire import requests
 from maitred.wire.responses import chat
 from maitred.wire.responses.answer import read
 from maitred.wire.responses.tools import FunctionTool, function_name
-from tests.wire.responses.parts import CUSTOM, FUNCTION, asked, data, minting, settled, whole
+from tests.wire.responses.parts import CUSTOM, FUNCTION, asked, data, minting, settled, unseal, whole
 from tests.wire.responses.test_items import SHORT
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}
@@ -22,7 +22,7 @@ THOUGHT = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_t
 
 
 def body(items: list[dict[str, Any]] | str = "hi", *, stream: bool = False, **members: Any) -> dict[str, Any]:
-    raw = chat.request(asked(**members), data(settled(items)), stream=stream)
+    raw = chat.request(asked(**members), data(settled(items)), stream=stream, unseal=unseal)
     assert requests.decode(Api.CHAT, raw).model == "m"  # the door takes it
     told: dict[str, Any] = json.loads(raw)
     return told

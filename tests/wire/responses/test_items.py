@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from maitred.core.outcome import Refusal
 from maitred.wire.responses.items import settle
-from tests.wire.responses.parts import asked, minting, parsed, settled
+from tests.wire.responses.parts import SEAL, asked, minting, parsed, settled
 
 TEXT = {"type": "input_text", "text": "hi"}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}
 SAID = {"type": "output_text", "text": "hello", "annotations": []}
 
-SHORT = "maitred.1." + b64encode("in short 👋".encode()).decode()
+SHORT = SEAL.close("a", "in short 👋")
 KINDS: list[dict[str, Any]] = [
     {"type": "message", "role": "user", "content": [TEXT, IMAGE]},
     {"type": "message", "role": "developer", "content": [TEXT]},
@@ -125,8 +124,6 @@ def test_a_reference_becomes_a_copy(reference: dict[str, str]) -> None:
          "input[0].content[0].prompt_cache_breakpoint"),
         ({"type": "reasoning", "summary": [], "encrypted_content": "x"}, "input[0].encrypted_content"),
         ({"type": "compaction", "encrypted_content": "gAAAAB"}, "input[0].encrypted_content"),
-        ({"type": "compaction", "encrypted_content": "maitred.1.!"}, "input[0].encrypted_content"),
-        ({"type": "compaction", "encrypted_content": "maitred.1./w=="}, "input[0].encrypted_content"),
         ({"type": "function_call", "name": "f", "arguments": "{}"}, "input[0].call_id"),
         ({"type": "function_call_output", "output": "x"}, "input[0].call_id"),
         ({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "namespace": "n"},

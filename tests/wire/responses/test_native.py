@@ -16,16 +16,17 @@ from maitred.wire.responses import native
 from maitred.wire.responses.answer import BROKEN, Answer
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.native import UNKNOWN_ITEM, NativeStream
-from tests.wire.responses.parts import CUSTOM, FUNCTION, asked, data, events, minting, parsed, settled
+from tests.wire.responses.parts import CUSTOM, FUNCTION, asked, data, events, minting, parsed, settled, unseal
 from tests.wire.responses.test_chat import IMAGE, LOOK, output
 from tests.wire.responses.test_create import SUPPORTED
+from tests.wire.responses.test_items import SHORT
 from tests.wire.streams import captured
 
 CREATE = asked(stream=True, tools=[FUNCTION, CUSTOM])
 
 
 def body(items: list[dict[str, Any]] | str = "hi", *, stream: bool = False, **members: Any) -> dict[str, Any]:
-    raw = native.request(asked(**members), data(settled(items)), stream=stream)
+    raw = native.request(asked(**members), data(settled(items)), stream=stream, unseal=unseal)
     assert requests.decode(Api.RESPONSES, raw).model == "m"  # the door takes it
     told: dict[str, Any] = json.loads(raw)
     return told
@@ -107,6 +108,13 @@ def test_calls_that_the_gateway_made_are_calls_of_functions() -> None:
         ("function_call", "mcp_2"), ("function_call_output", "mcp_2")
     ]  # fmt: skip
     assert (told[0]["name"], told[1]["output"]) == ("s__t", "42")
+
+
+def test_a_compaction_stands_for_all_before_it() -> None:
+    short = {"type": "compaction", "encrypted_content": SHORT}
+    first, second = body([LOOK, short, {"role": "user", "content": "and?"}])["input"]
+    assert first["content"][0]["text"].endswith("in short 👋")
+    assert (first["role"], second["role"]) == ("system", "user")
 
 
 def test_an_output_without_its_call() -> None:

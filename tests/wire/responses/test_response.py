@@ -56,15 +56,14 @@ def test_what_was_said_is_told_back(left_out: str) -> None:
 
 def test_secrets_of_servers_are_not_told_back() -> None:
     tool = {
-        "type": "mcp", "server_label": "s", "server_url": "https://mcp.example.com",
+        "type": "mcp", "server_label": "s", "server_url": "https://mcp.example.com/a?key=hush",
         "require_approval": "never", "authorization": "hush", "headers": {"x-key": "hush"},
         "allowed_tools": ["a"],
     }  # fmt: skip
     begun = started(tools=[tool])
     assert b"hush" not in begun.encode() + begun.snapshot()
-    assert told(begun)["tools"] == [
-        {name: value for name, value in tool.items() if name not in ("authorization", "headers")}
-    ]
+    shown = {name: value for name, value in tool.items() if name not in ("authorization", "headers")}
+    assert told(begun)["tools"] == [{**shown, "server_url": "https://mcp.example.com/a"}]
 
 
 def test_whole() -> None:

@@ -103,7 +103,7 @@ class Servers:
         """The tools of its server. Raises Failed."""
         server = session.server
         known = self._lists.get(server.label)
-        if known is not None and not server.clients and known.until > self.clock():
+        if known is not None and known.until > self.clock():
             return known.tools
         try:
             async with asyncio.timeout(server.timeout_s), self.running:
@@ -165,8 +165,8 @@ class Servers:
             refuse("this is the label of a server that needs no server_url", f"{at}.server_label")
         token = tool.authorization if isinstance(tool.authorization, str) else None
         headers = tool.headers if isinstance(tool.headers, dict) else {}
-        if (token or headers) and create.said.background:
-            refuse("what runs in the background would have to keep secrets", f"{at}.authorization")
+        if (token or headers or parts.query) and create.said.background:
+            refuse("what runs in the background would have to keep secrets", at)
         if token is not None and (not _is_value(token) or " " in token):
             refuse("this is no token", f"{at}.authorization")
         if (

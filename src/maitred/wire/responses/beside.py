@@ -9,11 +9,11 @@ from msgspec.json import Decoder, encode
 
 from maitred.wire.responses.answer import Answer
 from maitred.wire.responses.items import (
+    Compaction,
     InputText,
     Message,
     Mint,
     OutputText,
-    compaction,
     keep,
 )
 from maitred.wire.responses.response import Usage
@@ -39,14 +39,14 @@ def summary(answer: Answer) -> str:
     return "".join(part.text for part in parts if isinstance(part, OutputText))
 
 
-def compacted(response_id: str, created_s: int, text: str, usage: Usage | None, mint: Mint) -> bytes:
-    """Return the answer to a request for a compaction."""
+def compacted(response_id: str, created_s: int, sealed: str, usage: Usage | None, mint: Mint) -> bytes:
+    """Return the answer to a request for a compaction, whose summary is `sealed`."""
     return encode(
         {
             "id": response_id,
             "object": "response.compaction",
             "created_at": created_s,
-            "output": [Raw(keep(compaction(text), mint("cmp")).data)],
+            "output": [Raw(keep(Compaction(encrypted_content=sealed), mint("cmp")).data)],
             "usage": usage or Usage(),
         }
     )

@@ -28,7 +28,9 @@ from maitred.wire.responses.items import (
     Part,
     Reasoning,
     RefusalPart,
+    Unseal,
     all_kept,
+    unsealed,
 )
 from maitred.wire.responses.reading import refuse
 from maitred.wire.responses.tools import (
@@ -70,14 +72,20 @@ _SAME = (
 
 
 def request(
-    create: Create, items: Iterable[bytes], *, stream: bool, tools: Sequence[FunctionTool] = ()
+    create: Create,
+    items: Iterable[bytes],
+    *,
+    stream: bool,
+    tools: Sequence[FunctionTool] = (),
+    unseal: Unseal = unsealed,
 ) -> bytes:
     """Return the body of a chat request for what `items` say. Raises Refusal: an output without its call.
 
-    `tools` are those of servers, as functions.
+    `tools` are those of servers, as functions. `unseal` reads compactions.
     """
     said = create.said
-    body: _Json = {"model": said.model, "messages": messages(said.instructions, all_kept(items))}
+    told = since_compaction(all_kept(items), unseal)
+    body: _Json = {"model": said.model, "messages": messages(said.instructions, told)}
     if stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
@@ -166,18 +174,18 @@ def _choice(choice: ToolChoice | None) -> str | _Json | None:
 def messages(instructions: str | None, items: Iterable[KeptItem]) -> list[_Json]:
     """Return the messages that say what items say."""
     writer = _Writer(instructions)
-    for item in since_compaction(items):
+    for item in items:
         if (add := _ADD.get(type(item))) is not None:
             add(writer, item)
     return writer.written()
 
 
-def since_compaction(items: Iterable[KeptItem]) -> list[KeptItem]:
+def since_compaction(items: Iterable[KeptItem], unseal: Unseal) -> list[KeptItem]:
     """The items that count: a compaction stands for all before it, and is what the system says of them."""
     counted: list[KeptItem] = []
     for item in items:
         if isinstance(item, Compaction):
-            counted = [Message(role="system", content=[InputText(SO_FAR + item.summary)])]
+            counted = [Message(role="system", content=[InputText(SO_FAR + unseal(item.encrypted_content))])]
         else:
             counted.append(item)
     return counted

@@ -11,7 +11,7 @@ from maitred.wire.responses import answer, chat, native
 from maitred.wire.responses.answer import Answer, Mine
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
-from maitred.wire.responses.items import Mint
+from maitred.wire.responses.items import Mint, Unseal, unsealed
 from maitred.wire.responses.stream import ChatStream, Stream
 from maitred.wire.responses.tools import FunctionTool
 
@@ -20,7 +20,13 @@ class Asks(Protocol):
     """Makes the body of a request."""
 
     def __call__(
-        self, create: Create, items: Iterable[bytes], *, stream: bool, tools: Sequence[FunctionTool] = ()
+        self,
+        create: Create,
+        items: Iterable[bytes],
+        *,
+        stream: bool,
+        tools: Sequence[FunctionTool] = (),
+        unseal: Unseal = unsealed,
     ) -> bytes:
         """See `chat.request`."""
 

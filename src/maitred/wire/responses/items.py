@@ -7,7 +7,6 @@ ever becomes a key.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -19,13 +18,18 @@ from maitred.wire.responses.reading import Closed, read, refuse
 Mint: TypeAlias = Callable[[str], str]
 """Makes a new id with this prefix."""
 
-INPUT_ITEMS_MAX = 10_000
+Unseal: TypeAlias = Callable[[str], str]
+"""Reads the summary in a compaction; ValueError where it was not made here for this tenant."""
 
-SEAL = "maitred.1."
-"""Begins what is ours to read in a compaction; base64 follows."""
+INPUT_ITEMS_MAX = 10_000
 
 Status = Literal["in_progress", "completed", "incomplete"]
 Nothing: TypeAlias = UnsetType | None
+
+
+def unsealed(_sealed: str) -> str:
+    """Nothing was made here."""
+    raise ValueError("nothing is sealed here")
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -204,23 +208,10 @@ class McpApprovalResponse(Kept, frozen=True, tag="mcp_approval_response", kw_onl
 
 
 class Compaction(Kept, frozen=True, tag="compaction", kw_only=True):
-    """Stands for all before it. `encrypted_content` is a summary, which is no secret to whose it is."""
+    """Stands for all before it. `encrypted_content` is a sealed summary."""
 
     encrypted_content: str
     created_by: Nothing = UNSET
-
-    @property
-    def summary(self) -> str:
-        """What was said so far, in short. Raises ValueError when it was not sealed here."""
-        sealed = self.encrypted_content.removeprefix(SEAL)
-        if sealed == self.encrypted_content:
-            raise ValueError(SEAL)
-        return b64decode(sealed, validate=True).decode()
-
-
-def compaction(summary: str) -> Compaction:
-    """The item that stands for what this says in short."""
-    return Compaction(encrypted_content=SEAL + b64encode(summary.encode()).decode())
 
 
 class ItemReference(Closed, frozen=True, tag="item_reference", tag_field="type"):
@@ -273,9 +264,10 @@ _kept: Decoder[KeptItem] = Decoder(KeptItem)
 
 
 class Input(Struct, frozen=True):
-    """The items of one request, read and not yet settled."""
+    """The items of one request, read and not yet settled; `name` is that of the member they came in."""
 
     items: list[SaidItem] = []
+    name: str = "input"
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -289,7 +281,7 @@ def read_input(said: str | list[Raw] | None, name: str = "input") -> Input:
         return Input()
     if isinstance(said, str):
         return Input([Message(role="user", content=said)])
-    return Input([_read_item(bytes(raw), f"{name}[{at}]") for at, raw in enumerate(said)])
+    return Input([_read_item(bytes(raw), f"{name}[{at}]") for at, raw in enumerate(said)], name)
 
 
 def _read_item(raw: bytes, place: str) -> SaidItem:
@@ -303,16 +295,7 @@ def _read_item(raw: bytes, place: str) -> SaidItem:
         item = read(_reference, raw, place)
     if isinstance(item, Message):
         _check_parts(item, place)
-    elif isinstance(item, Compaction):
-        _check_seal(item, place)
     return item
-
-
-def _check_seal(item: Compaction, place: str) -> None:
-    try:
-        item.summary  # noqa: B018 - that it can be read is all that is asked
-    except ValueError:
-        refuse("this was not made here", f"{place}.encrypted_content")
 
 
 def _check_parts(message: Message, place: str) -> None:
@@ -327,14 +310,26 @@ def _check_parts(message: Message, place: str) -> None:
             refuse(f"not supported in a message of this role ({role})", f"{place}.content[{at}].type")
 
 
-def settle(said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}) -> list[Item]:
+def settle(
+    said: Input, mint: Mint, referenced: Mapping[str, bytes] = {}, unseal: Unseal = unsealed
+) -> list[Item]:
     """Bring items into the form in which they are kept, under ids of ours.
 
     What they refer to is `referenced` and must all be there; it is copied. Approvals still name what they are
-    of.
+    of. Raises Refusal where a compaction is not ours to `unseal`.
     """
+    for at, item in enumerate(said.items):
+        if isinstance(item, Compaction):
+            _check_seal(item, unseal, f"{said.name}[{at}]")
     renamed: dict[str | None, str] = {}
     return [_settle(_resolve(item, referenced), mint, renamed) for item in said.items]
+
+
+def _check_seal(item: Compaction, unseal: Unseal, place: str) -> None:
+    try:
+        unseal(item.encrypted_content)
+    except ValueError:
+        refuse("this was not made here", f"{place}.encrypted_content")
 
 
 def _resolve(item: SaidItem, referenced: Mapping[str, bytes]) -> KeptItem:

@@ -34,7 +34,9 @@ from maitred.wire.responses.items import (
     Mint,
     Part,
     RefusalPart,
+    Unseal,
     all_kept,
+    unsealed,
 )
 from maitred.wire.responses.reading import refuse
 from maitred.wire.responses.response import Incomplete, InputDetails, OutputDetails, Usage
@@ -72,11 +74,20 @@ _SAME = (
 
 
 def request(
-    create: Create, items: Iterable[bytes], *, stream: bool, tools: Sequence[FunctionTool] = ()
+    create: Create,
+    items: Iterable[bytes],
+    *,
+    stream: bool,
+    tools: Sequence[FunctionTool] = (),
+    unseal: Unseal = unsealed,
 ) -> bytes:
     """Return the body of a request for what `items` say; see `chat.request`."""
     said = create.said
-    body: dict[str, Any] = {"model": said.model, "store": False, "input": _told(all_kept(items))}
+    body: dict[str, Any] = {
+        "model": said.model,
+        "store": False,
+        "input": _told(since_compaction(all_kept(items), unseal)),
+    }
     if stream:
         body["stream"] = True
     for name in _SAME:
@@ -110,7 +121,7 @@ def _told(items: Iterable[KeptItem]) -> list[KeptItem]:
     """The items that an engine is told; calls that the gateway made are calls of functions."""
     told: list[KeptItem] = []
     calls: set[str] = set()
-    for item in since_compaction(items):
+    for item in items:
         if isinstance(item, FunctionCall | CustomCall):
             calls.add(item.call_id)
         elif isinstance(item, FunctionOutput | CustomOutput) and item.call_id not in calls:

@@ -190,8 +190,11 @@ def begin(create: Create, response_id: str, created_s: int, *, status: Status = 
 
 
 def _told(tool: Tool) -> Tool:
-    """A tool without its secrets."""
-    return structs.replace(tool, authorization=UNSET, headers=UNSET) if isinstance(tool, McpTool) else tool
+    """A tool without its secrets; some write them into the query of a URL."""
+    if not isinstance(tool, McpTool):
+        return tool
+    url = tool.server_url.partition("?")[0] if isinstance(tool.server_url, str) else UNSET
+    return structs.replace(tool, authorization=UNSET, headers=UNSET, server_url=url)
 
 
 def restore(snapshot: bytes, output: Iterable[bytes]) -> Response:

@@ -1,4 +1,4 @@
-"""Conversations, their items, responses, and the jobs and streams of the background."""
+"""Conversations, their items, responses, the jobs and streams of the background, and what seals texts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make the five tables."""
+    """Make the six tables."""
     _conversations()
     _responses()
     _items()
     _background()
+    op.create_table(
+        "secrets",
+        sa.Column("name", sa.String(64), primary_key=True),
+        sa.Column("value", sa.LargeBinary(32), nullable=False),
+    )
 
 
 def _conversations() -> None:
