@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from maitred.core import explain, explore, saturation
+from maitred.core import explain, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
+from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
@@ -344,7 +345,7 @@ class Gateway:
                 )
                 continue
             endpoint, pool.unexplored = chosen, pool.unexplored + 1
-            if pool.unexplored >= explore.EVERY:
+            if pool.unexplored >= EVERY and not ticket.home:
                 endpoint = pool.explore(ticket, chosen, offered, now)
             receipt = None
             if ticket.request.receipt:  # before it has its seat

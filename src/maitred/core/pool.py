@@ -284,9 +284,9 @@ class Pool:
     def explore(self, ticket: Ticket, chosen: Endpoint, offered: Sequence[Endpoint], now: float) -> Endpoint:
         """The chosen one, unless this ticket can be spared to try one that is thought to be slow.
 
-        Only a stream shows how fast one is, and who has a home would lose more than time.
+        Only a stream shows how fast one is, and who has a home, of whom this is not asked, would lose more.
         """
-        if ticket.home or not ticket.request.stream:
+        if not ticket.request.stream:
             return chosen
         self.unexplored = 0
         other = idle(offered, chosen, ticket, self.limits, now)
