@@ -106,7 +106,7 @@ class Gateway:
         """Let a request in; it waits until `release` seats it. Raises Refusal when it may not even wait."""
         if not self.settings.accepting:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
-        if request.fingerprint and self._quarantine.holds(request.fingerprint, now):
+        if self._quarantine.suspects and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
         name = request.pool
         pool = self._pools.get(name) or self._pool(name)

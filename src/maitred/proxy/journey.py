@@ -19,7 +19,6 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity, Phase, Request, Ticket, Usage
 from maitred.door.house import House
 from maitred.door.identify import Identify
-from maitred.door.inflate import packed
 from maitred.door.read import APIS, read
 from maitred.door.source import Source
 from maitred.door.tokens import told
@@ -68,7 +67,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     usage: Usage | None = None
     outcome, identity, asked = Outcome.FAILED_INTERNAL, UNKNOWN, None
     try:
-        if packed(exchange.head):
+        if exchange.head.packed:
             exchange.body = await service.inflate(exchange.body)
         identity = service.identify(exchange.head.fields)
         order = read(
