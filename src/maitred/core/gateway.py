@@ -445,7 +445,7 @@ class Gateway:
             self._settle(ticket.hold, ticket, used, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
-        ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
+        ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
     def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
         pool.served(now - leg.seated_at)

@@ -29,7 +29,7 @@ from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred.proxy")
 
-SEATED = Phase.DISPATCHED
+SEATED, FAILED_INTERNAL = Phase.DISPATCHED, Outcome.FAILED_INTERNAL
 
 UNKNOWN = Identity(tenant="")
 """Who asks, until that is known."""
@@ -65,7 +65,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     exchange.watch(task.cancel)
     ticket: Ticket | None = None
     usage: Usage | None = None
-    outcome, identity, asked = Outcome.FAILED_INTERNAL, UNKNOWN, None
+    outcome, identity, asked = FAILED_INTERNAL, UNKNOWN, None
     try:
         if exchange.head.packed:
             exchange.body = await service.inflate(exchange.body)
