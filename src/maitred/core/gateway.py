@@ -191,7 +191,7 @@ class Gateway:
         """The leg is over and its place free; the ticket goes on with its other legs."""
         if usage is not None:
             leg.output_tokens = usage.output_tokens
-        self._world.free(leg, now)
+        self._free(leg, now)
 
     def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
@@ -199,14 +199,14 @@ class Gateway:
             return False
         delivered = leg.phase is ANSWERED or failure.final
         ticket = leg.ticket
-        self._world.free(leg, now)
+        self._free(leg, now)
         self._world.failed(leg, failure, now, self.settings.health)
         again = not delivered and self._may_repeat(ticket, leg, failure, now)
         self._emit(LegFailed(now, leg, failure, again))
         if again:
             for partner in ticket.legs:
                 if partner.phase is not OVER:
-                    self._world.free(partner, now)
+                    self._free(partner, now)
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.lane += (leg.endpoint.name,)
@@ -437,7 +437,7 @@ class Gateway:
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
         for leg in ticket.legs:
             if leg.phase is not OVER:
-                self._world.free(leg, now)
+                self._free(leg, now)
                 if outcome in SERVED:
                     self._world.health.served(leg.endpoint, ticket.request)
                 if outcome is COMPLETED:
@@ -450,6 +450,12 @@ class Gateway:
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
+
+    def _free(self, leg: Leg, now: float) -> None:
+        pool = self._pools.get(leg.ticket.request.pool)
+        if pool is not None and pool.prefixes is not None and leg.phase is not OVER:
+            pool.prefixes.left(leg)
+        self._world.free(leg, now)
 
     def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
         pool.served(now - leg.seated_at)

@@ -10,7 +10,7 @@ from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
-from maitred.core.prefix import MEMORY, MEMORY_ELSE, Prefixes
+from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -80,7 +80,7 @@ class Pool:
             return
         if self.prefixes is None:
             self.prefixes = Prefixes()
-        self.prefixes.memory = MEMORY.get(routing, MEMORY_ELSE)
+        self.prefixes.memory = MEMORY.get(routing, 0)
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
