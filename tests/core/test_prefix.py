@@ -78,11 +78,13 @@ class Plain:
 
     def left(self, request: Request, name: str) -> None:
         keys = request.blocks or request.prefix
-        for place, key in reversed([*enumerate(keys, 1)]):
+        whole, end = self.tokens(request, len(keys)), BYTE_ENDS[len(keys) - 1]
+        for place, key in reversed([*enumerate(keys)]):
             if key in self.users[name]:
                 self.users[name].remove(key)
                 if key not in self.users[name]:
-                    tokens = self.tokens(request, place) - self.tokens(request, place - 1)
+                    piece = BYTE_ENDS[place] - (BYTE_ENDS[place - 1] if place else 0)
+                    tokens = BLOCK if request.blocks else piece * whole // end
                     self.idle[name].append((key, max(1, tokens)))
 
     def keys(self, name: str) -> set[int]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from maitred.core.masks import Masks
 from maitred.core.recipe import Recipe
 from maitred.core.words import NOTHING_CACHED, Endpoint, Leg, Request, Ticket
 
-BYTE_ENDS: tuple[int, ...] = tuple(accumulate([512] * 8 + [1024] * 28 + [4096] * 24))
+PIECES = [512] * 8 + [1024] * 28 + [4096] * 24
+BYTE_ENDS: tuple[int, ...] = tuple(accumulate(PIECES))
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
 BYTES_PER_TOKEN, MEDIA_BYTES_PER_TOKEN = 4, 16
 """Of text, about; and a body that has more for each token of its prompt is no text."""
@@ -166,33 +167,33 @@ class Prefixes:
         users, idle, masks, bit = held.users, held.idle, self._masks.by_key, held.bit
         first = None
         for key in keys:
-            count = users.get(key, 0)
-            if not count:
-                size = idle.pop(key, 0)
-                if size:
-                    held.tokens -= size
-                else:
-                    masks[key] = masks.get(key, 0) | bit
-                    first = first or key
-            users[key] = count + 1
+            if key in users:
+                users[key] += 1
+                continue
+            users[key] = 1
+            size = idle.pop(key, 0)
+            if size:
+                held.tokens -= size
+            else:
+                masks[key] = masks.get(key, 0) | bit
+                first = first or key
         return first
 
     def _leave(self, held: Held, request: Request, keys: Sequence[int]) -> None:
-        """One leg less uses these."""
-        users, idle = held.users, held.idle
-        end = len(keys)
-        tokens = _tokens(request, end)
-        for key in reversed(keys):
-            end -= 1
-            before = _tokens(request, end)
-            count = users.get(key, 0)
+        """One leg less uses these. Of those nobody uses the last of the prompt will be the first to go."""
+        users, idle, whole = held.users, held.idle, 0
+        tokens, end = request.block_tokens, 1
+        if request.prefix and keys:
+            tokens, end = _tokens(request, len(keys)), BYTE_ENDS[len(keys) - 1]
+        sizes = reversed(PIECES[: len(keys)]) if request.prefix else repeat(1)
+        for key, size in zip(reversed(keys), sizes, strict=False):
+            count = users.pop(key, 0)
             if count > 1:
                 users[key] = count - 1
             elif count:
-                del users[key]
-                idle[key] = size = tokens - before or 1  # or what holds none would be kept for ever
-                held.tokens += size
-            tokens = before
+                idle[key] = its = size * tokens // end or 1  # or what holds none would be kept for ever
+                whole += its
+        held.tokens += whole
 
     def _fade(self, held: Held, room: float, most: int) -> None:
         """Forget what was not used for longest until no more than `room` is left; so many keys at most."""
