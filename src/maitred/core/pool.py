@@ -12,7 +12,7 @@ from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
-from maitred.core.prefix import MEMORY, MEMORY_ELSE, Prefixes
+from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -86,7 +86,7 @@ class Pool:
             return
         if self.prefixes is None:
             self.prefixes = Prefixes()
-        self.prefixes.memory = MEMORY.get(routing, MEMORY_ELSE)
+        self.prefixes.memory = MEMORY.get(routing, 0)
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
@@ -166,11 +166,16 @@ class Pool:
         return ticket.cached.get(name, 0), name in self.blocks.told and bool(ticket.request.blocks)
 
     def went(self, leg: Leg, now: float) -> None:
-        """The request of a leg went elsewhere than was meant; what was thought of that one fades."""
+        """The request of a leg went elsewhere than was meant, which it has `left`."""
         if self.prefixes is not None:
             self.prefixes.gave(leg.ticket, leg.endpoint)
             if self.blocks.told:
                 self.blocks.sent(leg, now)
+
+    def left(self, leg: Leg) -> None:
+        """A leg is over at its endpoint."""
+        if self.prefixes is not None:
+            self.prefixes.left(leg)
 
     def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
         """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
