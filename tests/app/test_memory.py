@@ -44,6 +44,21 @@ def test_that_file_is_made_when_it_is_first_needed_and_is_the_users_alone() -> N
     assert default_file().parent.stat().st_mode & 0o077 == 0
 
 
+def test_all_who_wait_share_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        kept, findings = memory(Config(store=Store(url="sqlite:////nowhere/maitred.db")))
+        told: list[str] = []
+        monkeypatch.setattr(findings, "tell", lambda kind, *_: told.append(kind))
+        failed = await asyncio.gather(*(kept() for _ in range(5)), return_exceptions=True)
+        assert all(isinstance(error, StoreError) for error in failed)
+        assert told == ["memory_unreachable"]
+        with pytest.raises(StoreError):
+            await kept()
+        assert len(told) == 2
+
+    asyncio.run(main())
+
+
 def test_what_an_earlier_run_left_is_opened_at_the_start() -> None:
     async def main() -> None:
         for _ in range(2):

@@ -119,6 +119,7 @@ async def test_what_cannot_be_an_id_is_nobodys_and_no_outage(url: str) -> None:
             (turn(conversation="\u00e4"), 404, "conversation"),
             (turn(reference), 404, "input"),
             (turn(model="\x00", conversation=conversation), 404, "model"),
+            (turn(model="m" * 300, conversation=conversation), 404, "model"),
         ):
             refused = await it.ask(request)
             assert (refused.status, refused.json["error"]["param"]) == (status, param), request
@@ -156,6 +157,15 @@ async def test_a_repeat_with_the_same_key_gets_the_same_response(url: str, strea
             assert second.json == first.json
         other = await ask(body.replace(b"hi", b"ho"))
         assert error_of(other) == (422, "idempotency_key_reused", None)
+
+
+@in_real_time
+async def test_a_key_is_never_cut(url: str) -> None:
+    async with remembering(url, says("x")) as it:
+        longest = "k" * 255
+        assert (await it.ask(turn("hi", f"idempotency-key: {longest}"))).status == 200
+        refused = await it.ask(turn("hi", f"idempotency-key: {longest}k"))
+        assert error_of(refused) == (400, "invalid_request", "Idempotency-Key")
 
 
 @in_real_time

@@ -120,3 +120,18 @@ async def test_a_stream_that_was_refused_leaves_no_trace(url: str) -> None:
         refused = await it.ask(turn(stream=True, model="gpt-9"))
         assert (refused.status, refused.json["error"]["code"]) == (404, "model_not_found")
         assert it.rows("responses") == []
+
+
+@in_real_time
+async def test_who_was_slow_and_left_does_not_hold_up_what_is_to_be_finished(url: str) -> None:
+    large = [ROLE, *(word("x" * 40_000) for _ in range(8))]
+    plan: Plan = stream(*large, FINISH, USAGE, DONE)
+    async with remembering(url, plan, **STAYS) as it:
+        client = await it.place.client()
+        client.transport.pause_reading()
+        client.send(turn(stream=True))
+        await it.place.until(lambda: any(c.pauses for k in it.place.kitchens for c in k.connections))
+        client.leave()
+        await it.place.until(lambda: not it.place.app.journeys)
+        (row,) = it.rows("responses")
+        assert row["status"] == "completed"

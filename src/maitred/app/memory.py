@@ -50,7 +50,7 @@ class Memory:
         self._shared = shared
         self._findings = findings
         self._observed = observed
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[StateStore] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self.opened: StateStore | None = None
         self._own: Database | None = None
@@ -60,14 +60,20 @@ class Memory:
         """The store. Raises StoreError."""
         if self.opened is not None:
             return self.opened
-        async with self._opening:
-            if self.opened is None:
-                try:
-                    self.opened = await self._open()
-                except StoreError as error:
-                    self.failed(error)
-                    raise
-        return self.opened
+        if self._opening is None:  # one attempt for all who wait
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._has_opened)
+        return await asyncio.shield(self._opening)
+
+    def _has_opened(self, opening: asyncio.Task[StateStore]) -> None:
+        self._opening = None
+        if opening.cancelled():
+            return
+        error = opening.exception()
+        if isinstance(error, StoreError):
+            self.failed(error)
+        elif error is None:
+            self.opened = opening.result()
 
     def failed(self, error: StoreError) -> None:
         """It cannot be used."""
@@ -93,9 +99,10 @@ class Memory:
 
     async def close(self) -> None:
         """Let go of it."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        for task in (self._opening, self._sweeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self.opened is not None:
             await self.opened.close()
         if self._own is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Identity
 from maitred.net.exchange import HttpExchange
 from maitred.proxy.journey import Service
@@ -52,8 +53,12 @@ class Asked(Struct, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """By what the client knows a repeat of it, "" for nothing."""
-        return self.exchange.head.fields.get(IDEMPOTENCY, b"")[:KEY_BYTES_MAX].decode("latin-1")
+        """By what the client knows a repeat of it, "" for nothing. Raises Refusal."""
+        key = self.exchange.head.fields.get(IDEMPOTENCY, b"")
+        if len(key) > KEY_BYTES_MAX:
+            message = f"an idempotency key has at most {KEY_BYTES_MAX} bytes"
+            raise Refusal(Outcome.BAD_REQUEST, message, param="Idempotency-Key")
+        return key.decode("latin-1")
 
     @property
     def digest(self) -> bytes:

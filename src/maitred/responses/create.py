@@ -8,10 +8,14 @@ from maitred.responses.background import submit
 from maitred.responses.turn import turn
 from maitred.wire.responses.create import decode
 
+NAME_CHARS_MAX = 256
+"""No model's name is longer."""
+
 
 async def create(asked: Asked) -> Outcome:
     """Answer it."""
     said = decode(asked.exchange.body)
-    if not said.said.model.isprintable():  # it will be written down before anybody looks for it
+    name = said.said.model
+    if len(name) > NAME_CHARS_MAX or not name.isprintable():  # it may be written down before it is looked for
         raise Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")
     return await (submit if said.said.background else turn)(asked, said)

@@ -24,9 +24,11 @@ def unavailable() -> Refusal:
     return Refusal(Outcome.STORE_UNAVAILABLE, message, retry_after_s=1.0)
 
 
-def refusal_of(wrong: StateConflict | StoreError, param: str | None = None) -> Refusal:
+def refusal_of(wrong: Refusal | StateConflict | StoreError, param: str | None = None) -> Refusal:
     """The refusal; `param` names the member of the request by which the store was asked."""
     match wrong:
+        case Refusal():
+            return wrong
         case ChainBroken():
             message = "a response that it builds upon was deleted, so it cannot be continued"
             return Refusal(Outcome.PREVIOUS_NOT_FOUND, message, param=param)

@@ -20,7 +20,7 @@ from maitred.responses.asked import Asked
 from maitred.responses.call import BAND, SESSION
 from maitred.responses.model import EngineRefused
 from maitred.responses.recording import Recording
-from maitred.responses.turn import Turn
+from maitred.responses.turn import NO_ANSWER, Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import JobRow, Lost
 from maitred.wire.responses import response
@@ -115,15 +115,7 @@ async def _answered(
     while True:
         this = Turn(asked, create, made, numbers, recording)
         this.record.adopt()
-        refusal: Refusal | None = None
-        answer = Answer([])
-        try:
-            await this.remember()
-            answer = await this.ask()
-        except EngineRefused as refused:
-            refusal = Refusal(Outcome.ENGINE_REFUSED, refused.message)
-        except Refusal as refused:
-            refusal = refused
+        answer, refusal = await _asked_once(this)
         ends = refusal is not None and not asked.service.house.gateway.settings.accepting
         if this.model.stopped or ends:
             return  # it was cancelled, or we end: then another makes it
@@ -135,6 +127,17 @@ async def _answered(
     await (this.keep(answer) if refusal is None else this.fail(refusal))
     failed = Outcome.FAILED_UPSTREAM if answer.error else Outcome.COMPLETED
     site.figures.end(failed if refusal is None else refusal.outcome)
+
+
+async def _asked_once(this: Turn) -> tuple[Answer, Refusal | None]:
+    """What the model answers, or why it does not."""
+    try:
+        await this.remember()
+        return await this.ask(), None
+    except EngineRefused as refused:
+        return NO_ANSWER, Refusal(Outcome.ENGINE_REFUSED, refused.message)
+    except Refusal as refused:
+        return NO_ANSWER, refused
 
 
 def _asked(site: Site, task: asyncio.Task[None], store: StateStore, job: JobRow) -> Asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from msgspec import structs
 
@@ -26,6 +27,10 @@ from maitred.wire.responses.stream import Stream
 BROKEN_OFF = "the answer was broken off"
 
 
+def nothing() -> None:
+    """Nobody wants to know."""
+
+
 class EngineRefused(Exception):  # noqa: N818 - names what happened
     """The engine would not take the request; `call` has what it said, in the client's shape."""
 
@@ -47,7 +52,7 @@ def dialect_of(asked: Asked, create: Create) -> Dialect:
 
 
 class Model:
-    """The model of one turn. `sent` is called when a request leaves for an engine.
+    """The model of one turn.
 
     `headers` are those of its last answer, as lines. `stopped`: its last answer was stopped.
     """
@@ -59,7 +64,6 @@ class Model:
         response: Response,
         events: Events,
         audience: Audience,
-        sent: Callable[[], object],
     ) -> None:
         self.headers = JSON_LINES + id_lines(None, asked.request_id)
         self.stopped = False
@@ -68,7 +72,6 @@ class Model:
         self._response = response
         self._events = events
         self._audience = audience
-        self._sent = sent
         self._mine: Mine = nobodys
         self._ahead: list[bytes] = []
         self._announced = False
@@ -78,11 +81,17 @@ class Model:
         self._stream: Stream | None = None
 
     async def ask(
-        self, create: Create, items: Iterable[bytes], session: str, tools: Tools | None = None
+        self,
+        create: Create,
+        items: Iterable[bytes],
+        session: str,
+        tools: Tools | None = None,
+        sent: Callable[[], object] = nothing,
     ) -> Answer:
         """Tell it what was said so far. Raises Refusal, EngineRefused, where nothing came of it.
 
-        `tools` are those that the gateway runs; their calls are no items of the answer.
+        `tools` are those that the gateway runs; their calls are no items of the answer. `sent` is called
+        when the request leaves for an engine.
         """
         self._create, self._mine = create, tools.mine if tools is not None else nobodys
         asked, dialect, streamed = self._asked, self._dialect, bool(create.said.stream)
@@ -91,7 +100,7 @@ class Model:
         body = dialect.request(create, items, stream=streamed, tools=functions, unseal=unseal)
         band = asked.site.bands.get(create.said.service_tier or "", "")
         head = inner_head(asked.exchange.head, session, band, dialect.path)
-        call = self._call = ModelCall(head, body, self._hear, self._fed, streamed=streamed)
+        call = self._call = ModelCall(head, body, self._hear, partial(self._fed, sent), streamed=streamed)
         self._stream = dialect.stream(self._events, create, mint, self._mine) if streamed else None
         await journey(asked.service_in(band), call, self._next_id())
         asked.service.journeys.add(asked.task)  # which left it with the journey
@@ -132,9 +141,9 @@ class Model:
         request_id = self._asked.request_id
         return request_id if self._calls == 1 else f"{request_id}-{self._calls}"
 
-    def _fed(self, flow: Flow) -> None:
+    def _fed(self, sent: Callable[[], object], flow: Flow) -> None:
         self._audience.source = flow
-        self._sent()
+        sent()
 
     def _hear(self, data: bytes) -> None:
         """The next bytes of the engine's stream."""
@@ -148,8 +157,7 @@ class Model:
     def _answer(self, call: ModelCall) -> Answer:
         """What came of the call."""
         if call.refusal is not None:
-            call.refusal.param = self._dialect.param(call.refusal.param)
-            raise call.refusal
+            raise self._taken(call, call.refusal)
         if call.started and call.status != 200:
             raise EngineRefused(call)
         self.headers = call.headers
@@ -166,3 +174,9 @@ class Model:
         if answer.error:
             raise Refusal(Outcome.FAILED_UPSTREAM, answer.error)
         return answer
+
+    def _taken(self, call: ModelCall, refusal: Refusal) -> Refusal:
+        """The refusal, in words of Responses. Once raised it holds the call, which must not hold it."""
+        call.refusal = None
+        refusal.param = self._dialect.param(refusal.param)
+        return refusal

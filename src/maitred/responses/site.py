@@ -150,11 +150,7 @@ class Site:
             asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)
         except (Refusal, StateConflict, StoreError) as wrong:
-            refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
-            if isinstance(wrong, StoreError):
-                self.memory.failed(wrong)
-            outcome = refusal.outcome
-            exchange.fail(refusal, request_id, Api.CHAT)
+            outcome = self._refuse(exchange, request_id, wrong)
         except asyncio.CancelledError:
             outcome = Outcome.CLIENT_GONE
         except Exception:
@@ -168,6 +164,16 @@ class Site:
             who = identity.tenant, identity.key
             house.at_door(AtDoor(now, request_id, outcome, api, "", *who))
         service.journeys.discard(task)
+        exchange.on_gone = exchange.flow = None  # it is named by what it names there
+
+    def _refuse(
+        self, exchange: HttpExchange, request_id: str, wrong: Refusal | StateConflict | StoreError
+    ) -> Outcome:
+        if isinstance(wrong, StoreError):
+            self.memory.failed(wrong)
+        refusal = refusal_of(wrong)
+        exchange.fail(refusal, request_id, Api.CHAT)
+        return refusal.outcome
 
     def _identify(self, service: Service, exchange: HttpExchange) -> Identity:
         identity = service.identify(exchange.head.fields)

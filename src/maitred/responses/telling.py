@@ -90,4 +90,5 @@ class Telling:
             self.source.resume()
 
     def drop(self) -> None:
-        """See Flow: what leaving means is the turn's to say."""
+        """See Flow. What leaving means is the turn's to say; nobody is waited for any more."""
+        self.resume()

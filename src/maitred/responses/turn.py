@@ -60,11 +60,16 @@ async def turn(asked: Asked, create: Create) -> Outcome:
         if not audience.said:
             await this.record.forget()
             raise
-        refusal = wrong if isinstance(wrong, Refusal) else refusal_of(wrong)
-        audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
-        return refusal.outcome
+        return _broken_off(audience, events, wrong)
     finally:
         this.record.leave()
+
+
+def _broken_off(audience: Audience, events: Events, wrong: Refusal | StateConflict | StoreError) -> Outcome:
+    """Something went wrong of which the client has heard the beginning."""
+    refusal = refusal_of(wrong)
+    audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
+    return refusal.outcome
 
 
 def _begun(asked: Asked, create: Create) -> Response:
@@ -91,7 +96,7 @@ class Turn:
         self.tools = asked.site.servers.tools(create, asked.tenant, mint)
         self.made: list[Item] = []
         self.work = Work()
-        self.model = Model(asked, create, response, events, audience, self._sent)
+        self.model = Model(asked, create, response, events, audience)
         self._finishes = asked.site.kept(asked.tenant).on_leave == "finish"
         self._left = False
 
@@ -161,7 +166,7 @@ class Turn:
 
     async def ask_once(self) -> Answer:
         """One call of it. Raises Refusal, EngineRefused."""
-        return await self.model.ask(self.create, self.said(), self.session(), self.tools)
+        return await self.model.ask(self.create, self.said(), self.session(), self.tools, self._sent)
 
     async def known(self) -> None:
         """Have the client know of it from now on, and so first the store."""

@@ -78,6 +78,7 @@ class Operation(Generic[T]):
     def _failed(self, error: BaseException) -> None:
         if not self._future.done():
             self._future.set_exception(error)
+        del self._future  # it holds the error, whose traceback holds this
 
 
 class Lane:
@@ -130,14 +131,17 @@ class Lane:
     # -- in the threads ---------------------------------------------------------------------------
 
     def _run(self, kept: Kept) -> None:
-        ended = False
-        while not ended:
-            group = [self._waiting.get()]
-            while len(group) < self._group_max and not self._waiting.empty():
-                group.append(self._waiting.get())
-            ended = None in group
-            _serve(kept, [operation for operation in group if operation and not operation.given_up])
+        while self._next(kept):
+            pass
         kept.drop()
+
+    def _next(self, kept: Kept) -> bool:
+        """Wait for operations and do them; False after the last. What they hold is let go of with the call."""
+        group = [self._waiting.get()]
+        while len(group) < self._group_max and not self._waiting.empty():
+            group.append(self._waiting.get())
+        _serve(kept, [operation for operation in group if operation and not operation.given_up])
+        return None not in group
 
 
 class Kept:
