@@ -209,6 +209,22 @@ async def test_a_repeat_with_the_same_key_is_the_same_job(url: str) -> None:
 
 
 @in_real_time
+async def test_a_repeat_of_a_stream_follows_it_to_its_end(url: str) -> None:
+    async with remembering(url, SLOW, NEVER, **QUICK) as it:
+        request = turn("hi", "idempotency-key: k", stream=True, background=True)
+        first, second = await asyncio.gather(it.ask(request), it.ask(request))
+        assert events_of(first) == events_of(second) == events_of(await it.ask(request))
+        other = turn("hi", "idempotency-key: k2", stream=True, background=True)
+        client = await it.place.client()
+        client.send(other)
+        await client.heard(b"response.in_progress")
+        id_ = it.rows("jobs")[0]["response_id"]
+        assert (await cancelled(it, id_)).status == 200
+        *_, last = events_of(await it.ask(other))
+        assert (last["type"], last["response"]["status"]) == ("response.failed", "cancelled")
+
+
+@in_real_time
 async def test_what_there_is_no_room_for_is_tried_again(url: str) -> None:
     late: Plan = [0.2, *says("late")]
     narrow: dict[str, Any] = {"cap": 1, "queue": Queue(requests_max=1)}
