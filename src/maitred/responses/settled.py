@@ -6,7 +6,8 @@ from maitred.responses.asked import Asked
 from maitred.responses.errors import refusal_of
 from maitred.responses.ids import mint
 from maitred.store.state_rows import NotKept
-from maitred.wire.responses.items import Input, Item, settle
+from maitred.wire.responses.input import Input, settle
+from maitred.wire.responses.items import Item
 
 
 async def settled(asked: Asked, said: Input) -> list[Item]:
