@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from maitred.config.auth import Store
 from maitred.config.flow import Tenant
 from maitred.config.responses import Background, Kept, Responses
 from maitred.config.tree import Queue
+from maitred.core.outcome import Outcome, Refusal
 from tests.net.http import Answer
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, whole, word
 from tests.responses.place import (
@@ -245,3 +247,18 @@ async def test_what_waits_too_long_is_given_up(url: str) -> None:
         assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
         assert "too long" in response["error"]["message"]
         assert (await cancelled(it, first["id"])).json["status"] == "cancelled"
+
+
+@in_real_time
+async def test_what_is_refused_when_it_is_made_has_failed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with remembering(url, says("x"), **QUICK) as it:
+        servers, asked = it.place.app.site.servers, count()
+
+        def gone(*_: object) -> None:
+            if next(asked):
+                raise Refusal(Outcome.BAD_REQUEST, "there is no such server", param="tools")
+
+        monkeypatch.setattr(servers, "tools", gone)
+        response = await ended(it, (await submitted(it))["id"])
+        assert (response["status"], response["error"]["message"]) == ("failed", "there is no such server")
+        assert it.place.menu.asked == []

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from maitred.core import explain, explore, saturation
+from maitred.core import explain, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
+from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
@@ -100,7 +101,7 @@ class Gateway:
         """Let a request in; it waits until `release` seats it. Raises Refusal when it may not even wait."""
         if not self.settings.accepting:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
-        if request.fingerprint and self._quarantine.holds(request.fingerprint, now):
+        if self._quarantine.suspects and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
         name = request.pool
         pool = self._pools.get(name) or self._pool(name)
@@ -344,7 +345,7 @@ class Gateway:
                 )
                 continue
             endpoint, pool.unexplored = chosen, pool.unexplored + 1
-            if pool.unexplored >= explore.EVERY:
+            if pool.unexplored >= EVERY and not ticket.home:
                 endpoint = pool.explore(ticket, chosen, offered, now)
             receipt = None
             if ticket.request.receipt:  # before it has its seat
@@ -426,7 +427,7 @@ class Gateway:
             self._settle(ticket.hold, ticket, used, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
-        ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
+        ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
     def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:

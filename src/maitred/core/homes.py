@@ -76,11 +76,12 @@ def homes(
         cost = (tokens + MISS * (most - had)) / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
-        if full(endpoint, ticket, limits, now):
-            if endpoint.name == home and now < worth_until(ticket, endpoint):
-                waiting = cost
-        elif cost < least or (cost == least and best is not None and endpoint.turn < best.turn):
+        if cost > least or (cost == least and best is not None and endpoint.turn >= best.turn):
+            continue  # full or not
+        if not full(endpoint, ticket, limits, now):
             best, least = endpoint, cost
+        elif endpoint.name == home and now < worth_until(ticket, endpoint):
+            waiting = cost
     return best if least <= waiting else None
 
 

@@ -112,8 +112,9 @@ class Pool:
         if (prefixes := self.prefixes) is None:
             fresh = int(prompt_tokens * self._fresh)
         else:
-            cached, reuse = self._cached(prefixes, request, prompt_tokens, now), prefixes.reuse
-            fresh = prompt_tokens
+            cached, reuse, fresh = prefixes.match(request, prompt_tokens), prefixes.reuse, prompt_tokens
+            if self.blocks.told:
+                cached = self._told(request, cached, now)
             for name, tokens in cached.items():  # the first has the most
                 fresh -= tokens
                 home = name if tokens >= NEW * prompt_tokens else ""
@@ -140,22 +141,20 @@ class Pool:
             reuse,
         )
 
-    def _cached(
-        self, prefixes: Prefixes, request: Request, prompt_tokens: int, now: float
-    ) -> Mapping[str, int]:
-        """Who has how much of a prompt by now: as engines tell where they do, else as is thought."""
-        blocks, cached = self.blocks, prefixes.match(request, prompt_tokens)
-        if blocks.told and request.blocks:
-            return _known(blocks.match(request, now), cached, blocks)
-        return cached
+    def _told(self, request: Request, thought: Mapping[str, int], now: float) -> Mapping[str, int]:
+        """Who has how much of a prompt, as engines tell; and of those who do not, as is thought."""
+        blocks = self.blocks
+        return _known(blocks.match(request, now), thought, blocks) if request.blocks else thought
 
     def look_up(self, ticket: Ticket, now: float) -> None:
         """See once more who has how much of its prompt."""
         prefixes = self.prefixes
         assert prefixes is not None  # noqa: S101 - asked where there are some
-        ticket.cached = self._cached(prefixes, ticket.request, ticket.prompt_tokens, now)
-        ticket.reuse = prefixes.reuse
-        fresh = ticket.prompt_tokens - next(iter(ticket.cached.values()), 0)  # the first has the most
+        cached = prefixes.match(ticket.request, ticket.prompt_tokens)
+        if self.blocks.told:
+            cached = self._told(ticket.request, cached, now)
+        ticket.cached, ticket.reuse = cached, prefixes.reuse
+        fresh = ticket.prompt_tokens - next(iter(cached.values()), 0)  # the first has the most
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
 
@@ -284,9 +283,9 @@ class Pool:
     def explore(self, ticket: Ticket, chosen: Endpoint, offered: Sequence[Endpoint], now: float) -> Endpoint:
         """The chosen one, unless this ticket can be spared to try one that is thought to be slow.
 
-        Only a stream shows how fast one is, and who has a home would lose more than time.
+        Only a stream shows how fast one is, and who has a home, of whom this is not asked, would lose more.
         """
-        if ticket.home or not ticket.request.stream:
+        if not ticket.request.stream:
             return chosen
         self.unexplored = 0
         other = idle(offered, chosen, ticket, self.limits, now)
