@@ -216,7 +216,7 @@ def with_rival() -> tuple[Hall, Leg, Leg]:
     other = hall.endpoint("p/b:1")
     rival = Leg(99, leg.ticket, other, 0, 1, hall.now)
     other.running += 1
-    leg.ticket.legs.append(rival)
+    leg.ticket.legs = [leg, rival]
     return hall, leg, rival
 
 

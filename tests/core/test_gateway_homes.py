@@ -95,6 +95,26 @@ def test_what_is_cached_needs_no_room_and_is_not_read() -> None:
     assert (hall.endpoint(home).reserved, hall.endpoint(home).reading) == (0, {})
 
 
+@pytest.mark.parametrize("end", ["finishes", "leaves", "fails"])
+def test_what_no_leg_uses_any_more_makes_room(end: str) -> None:
+    hall = opened("a")
+    leg = sits(hall, 1)
+    prefixes = hall.gateway._pools["p"].prefixes
+    assert prefixes is not None
+    held = prefixes._held[leg.endpoint.name]
+    assert (len(held.users), len(held.idle)) == (TOKENS // BLOCK, 0)
+    match end:
+        case "finishes":
+            hall.finish(leg.ticket)
+        case "leaves":
+            hall.gateway.leave(leg, None, hall.now)
+        case "fails":
+            hall.fail(leg, FailureKind.RESET)
+    assert (len(held.users), held.tokens) == (0, TOKENS)
+    hall.finish(leg.ticket)
+    assert (len(held.users), held.tokens) == (0, TOKENS)
+
+
 def test_elsewhere_all_of_it_is_set_aside() -> None:
     hall = opened(kv_reserve=0.0, cap=1)
     home = settled(hall, 1)

@@ -72,6 +72,7 @@ def test_endpoints_elsewhere_are_for_when_those_nearby_are_full(routing: str) ->
     assert hall.endpoint(C).seated == 0
     legs = [hall.seat() for _ in range(3)]
     assert legs[2].endpoint.name == C
+    assert replay(hall.lines) == len(hall.lines) - 1
     hall.set(limited(cap=1, routing=routing))
     assert hall.endpoint(C).zone == ""
 

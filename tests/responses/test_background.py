@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from maitred.config.auth import Store
 from maitred.config.flow import Tenant
 from maitred.config.responses import Background, Kept, Responses
 from maitred.config.tree import Queue
+from maitred.core.outcome import Outcome, Refusal
 from tests.net.http import Answer
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, whole, word
 from tests.responses.place import (
@@ -209,6 +211,22 @@ async def test_a_repeat_with_the_same_key_is_the_same_job(url: str) -> None:
 
 
 @in_real_time
+async def test_a_repeat_of_a_stream_follows_it_to_its_end(url: str) -> None:
+    async with remembering(url, SLOW, NEVER, **QUICK) as it:
+        request = turn("hi", "idempotency-key: k", stream=True, background=True)
+        first, second = await asyncio.gather(it.ask(request), it.ask(request))
+        assert events_of(first) == events_of(second) == events_of(await it.ask(request))
+        other = turn("hi", "idempotency-key: k2", stream=True, background=True)
+        client = await it.place.client()
+        client.send(other)
+        await client.heard(b"response.in_progress")
+        id_ = it.rows("jobs")[0]["response_id"]
+        assert (await cancelled(it, id_)).status == 200
+        *_, last = events_of(await it.ask(other))
+        assert (last["type"], last["response"]["status"]) == ("response.failed", "cancelled")
+
+
+@in_real_time
 async def test_what_there_is_no_room_for_is_tried_again(url: str) -> None:
     late: Plan = [0.2, *says("late")]
     narrow: dict[str, Any] = {"cap": 1, "queue": Queue(requests_max=1)}
@@ -229,3 +247,18 @@ async def test_what_waits_too_long_is_given_up(url: str) -> None:
         assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
         assert "too long" in response["error"]["message"]
         assert (await cancelled(it, first["id"])).json["status"] == "cancelled"
+
+
+@in_real_time
+async def test_what_is_refused_when_it_is_made_has_failed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with remembering(url, says("x"), **QUICK) as it:
+        servers, asked = it.place.app.site.servers, count()
+
+        def gone(*_: object) -> None:
+            if next(asked):
+                raise Refusal(Outcome.BAD_REQUEST, "there is no such server", param="tools")
+
+        monkeypatch.setattr(servers, "tools", gone)
+        response = await ended(it, (await submitted(it))["id"])
+        assert (response["status"], response["error"]["message"]) == ("failed", "there is no such server")
+        assert it.place.menu.asked == []

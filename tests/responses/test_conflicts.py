@@ -84,6 +84,7 @@ async def test_a_response_that_runs_cannot_be_gone_on_from_yet(url: str) -> None
         ({"previous_response_id": "resp_0"}, (404, "previous_response_not_found", "previous_response_id")),
         ({"conversation": "conv_0"}, (404, "not_found", "conversation")),
         ({"input": [{"type": "item_reference", "id": "msg_0"}]}, (404, "not_found", "input")),
+        ({"input": [{"type": "item_reference", "id": ""}]}, (404, "not_found", "input")),
         (
             {"conversation": "conv_0", "previous_response_id": "resp_0"},
             (400, "invalid_request", "conversation"),

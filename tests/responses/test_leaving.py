@@ -6,6 +6,7 @@ from typing import Any
 
 from maitred.config.flow import Tenant
 from maitred.config.responses import Kept
+from maitred.net.memory import HIGH_WATER_BYTES
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, End, Plan, chunk, stream, word
 from tests.responses.place import (
     RESPONSES,
@@ -130,7 +131,8 @@ async def test_who_was_slow_and_left_does_not_hold_up_what_is_to_be_finished(url
         client = await it.place.client()
         client.transport.pause_reading()
         client.send(turn(stream=True))
-        await it.place.until(lambda: any(c.pauses for k in it.place.kitchens for c in k.connections))
+        connections = it.place.app.front.connections
+        await it.place.until(lambda: any(c.unsent > HIGH_WATER_BYTES for c in connections.values()))
         client.leave()
         await it.place.until(lambda: not it.place.app.journeys)
         (row,) = it.rows("responses")

@@ -13,6 +13,7 @@ from maitred.store.state_rows import (
     LEFT,
     LOST,
     Bounds,
+    ChainBroken,
     Locked,
     Lost,
     NotKept,
@@ -220,6 +221,19 @@ async def test_a_response_of_a_conversation_may_be_built_upon_as_it_was_then(url
         assert (texts(short.items), short.dropped) == (["1", "one", "x", "y"], True)
         with pytest.raises(TooLong):
             await state.history("a", branch.id, Bounds(4, 1000))
+
+
+@on_loop
+async def test_what_builds_upon_a_conversation_that_was_deleted_is_broken_and_not_short(url: str) -> None:
+    async with remembering(url) as state:
+        conversation = await talk(state, items=[said("0")])
+        first = await spoken(state, conversation, "1", "one")
+        branch = await kept(state, "x", "y", previous_id=first.id)
+        await state.delete_conversation("a", conversation)
+        for id_ in (first.id, branch.id):
+            with pytest.raises(ChainBroken):
+                await state.history("a", id_, ALL)
+            assert (await state.response("a", id_)).id == id_
 
 
 @on_loop

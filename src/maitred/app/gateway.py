@@ -185,11 +185,12 @@ class GatewayApp:
         What takes effect only after a restart is returned, by its paths; clients' limits hold for connections
         that come from now on.
         """
-        kept_before = self.identities.store is not None
+        in_use = self.identities.store is not None or self.memory.opened is not None
         self.identities.apply(config)  # may find that it cannot be used, and then nothing is changed
         self.servers.apply(config)
-        if not kept_before:
-            self._at_start = structs.replace(self._at_start, store=config.store)
+        if not in_use:
+            store = structs.replace(self._at_start.store, url=config.store.url)
+            self._at_start = structs.replace(self._at_start, store=store)
         needs_restart = restart_needed(self._at_start, config)
         self.discovery.apply(config)  # first, or a model that goes would be served by default limits
         before = self.house.gateway.settings

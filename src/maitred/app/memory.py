@@ -115,6 +115,7 @@ class Memory:
 
         state = StateStore(store, self._observed)
         await state.start()
+        await state.seal()  # now, so that nobody waits for it
         sweeper = Sweeper(state, self._findings, self._place.sweep_s, self._resume_s)
         self._sweeping = asyncio.create_task(kept("sweeping the store", sweeper.run))
         log.info("what is remembered is kept at %s", store.place)

@@ -7,7 +7,7 @@ upstream.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct, structs
@@ -79,12 +79,16 @@ def longest_context(endpoints: Iterable[Endpoint]) -> int:
 
 
 class Models:
-    """The served names. Replaced as a whole by `serve`; cards are what an engine says of its model."""
+    """The served names. Replaced as a whole by `serve`; cards are what an engine says of its model.
+
+    `find` gives the route of a name; None when the house does not serve it.
+    """
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
         self._routes: dict[str, Route] = {}
         self._cards: dict[str, dict[str, Any]] = {}
         self._only: Route | None = None
+        self.find: Callable[[str], Route | None]
         self.serve(routes)
 
     def serve(self, routes: Iterable[Route]) -> None:
@@ -92,6 +96,7 @@ class Models:
         self._routes = {}
         for route in routes:
             self._routes.setdefault(route.name, route)
+        self.find = self._routes.get
         pools = {route.pool for route in self._routes.values()}
         named = (route for route in self._routes.values() if not route.adapter)
         self._only = next(named, None) if len(pools) == 1 else None
@@ -105,10 +110,6 @@ class Models:
     def only(self) -> Route | None:
         """The one model of a house that serves no other: what is meant where none is named."""
         return self._only
-
-    def find(self, name: str) -> Route | None:
-        """The route of a name; None when the house does not serve it."""
-        return self._routes.get(name)
 
     def learn(self, pool: str, card: dict[str, Any]) -> None:
         """Keep what an engine of this pool says of its model: one entry of its /v1/models."""

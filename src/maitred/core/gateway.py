@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from maitred.core import explain, explore, saturation
+from maitred.core import explain, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
+from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
@@ -100,7 +101,7 @@ class Gateway:
         """Let a request in; it waits until `release` seats it. Raises Refusal when it may not even wait."""
         if not self.settings.accepting:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
-        if request.fingerprint and self._quarantine.holds(request.fingerprint, now):
+        if self._quarantine.suspects and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
         name = request.pool
         pool = self._pools.get(name) or self._pool(name)
@@ -153,6 +154,7 @@ class Gateway:
         if endpoint is None or (real := self.table.by_name.get(endpoint)) is None:
             return
         if (meant := leg.endpoint) is not real:
+            self._pool(meant.pool).left(leg)
             saturation.give_back(leg, now)
             self._world.touched.add(meant.pool)
             leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
@@ -171,7 +173,7 @@ class Gateway:
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not OVER:
-                self._world.free(rival, now)
+                self._free(rival, now)
                 self.outbox.append(Drop(rival))
 
     def progress(self, leg: Leg, output_tokens_total: int, now: float) -> None:  # noqa: ARG002
@@ -184,7 +186,7 @@ class Gateway:
         """The leg is over and its place free; the ticket goes on with its other legs."""
         if usage is not None:
             leg.output_tokens = usage.output_tokens
-        self._world.free(leg, now)
+        self._free(leg, now)
 
     def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
@@ -192,14 +194,14 @@ class Gateway:
             return False
         delivered = leg.phase is ANSWERED or failure.final
         ticket = leg.ticket
-        self._world.free(leg, now)
+        self._free(leg, now)
         self._world.failed(leg, failure, now, self.settings.health)
         again = not delivered and self._may_repeat(ticket, leg, failure, now)
         self._emit(LegFailed(now, leg, failure, again))
         if again:
             for partner in ticket.legs:
                 if partner.phase is not OVER:
-                    self._world.free(partner, now)
+                    self._free(partner, now)
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.lane += (leg.endpoint.name,)
@@ -344,7 +346,7 @@ class Gateway:
                 )
                 continue
             endpoint, pool.unexplored = chosen, pool.unexplored + 1
-            if pool.unexplored >= explore.EVERY:
+            if pool.unexplored >= EVERY and not ticket.home:
                 endpoint = pool.explore(ticket, chosen, offered, now)
             receipt = None
             if ticket.request.receipt:  # before it has its seat
@@ -414,7 +416,7 @@ class Gateway:
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
         for leg in ticket.legs:
             if leg.phase is not OVER:
-                self._world.free(leg, now)
+                self._free(leg, now)
                 if outcome in SERVED:
                     self._world.health.served(leg.endpoint, ticket.request)
                 if outcome is COMPLETED:
@@ -426,7 +428,13 @@ class Gateway:
             self._settle(ticket.hold, ticket, used, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
-        ticket.legs = []  # ticket and legs name each other: let go, so that no collector is needed
+        ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
+
+    def _free(self, leg: Leg, now: float) -> None:
+        pool = self._pools.get(leg.ticket.request.pool)
+        if pool is not None and leg.phase is not OVER:
+            pool.left(leg)
+        self._world.free(leg, now)
 
     def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:

@@ -108,16 +108,11 @@ class Suspect(Struct):
 
 
 class Quarantine:
-    """Fingerprints of requests that were in flight when engines died."""
+    """Fingerprints of requests that were in flight when engines died: `suspects`."""
 
     def __init__(self) -> None:
         self._lost: OrderedDict[tuple[str, int], float] = OrderedDict()
-        self._suspects: OrderedDict[int, Suspect] = OrderedDict()
-
-    @property
-    def suspects(self) -> int:
-        """How many requests were there at a death, or more than one."""
-        return len(self._suspects)
+        self.suspects: OrderedDict[int, Suspect] = OrderedDict()
 
     def lost(self, endpoint: Endpoint, request: Request, now: float) -> None:
         """The endpoint's connection broke under this request: perhaps because it died."""
@@ -134,19 +129,19 @@ class Quarantine:
 
     def clear(self, request: Request) -> None:
         """It was answered to the end: no engine dies of it."""
-        self._suspects.pop(request.fingerprint, None)
+        self.suspects.pop(request.fingerprint, None)
 
     def holds(self, fingerprint: int, now: float) -> bool:
         """Whether this request is kept out."""
-        suspect = self._suspects.get(fingerprint)
+        suspect = self.suspects.get(fingerprint)
         return suspect is not None and suspect.until > now
 
     def held(self, now: float) -> Iterator[tuple[int, Suspect]]:
         """All that are kept out now."""
-        return ((mark, suspect) for mark, suspect in self._suspects.items() if suspect.until > now)
+        return ((mark, suspect) for mark, suspect in self.suspects.items() if suspect.until > now)
 
     def _count(self, fingerprint: int, endpoint: Endpoint, now: float, quarantine_s: float) -> None:
-        suspect = self._suspects.get(fingerprint)
+        suspect = self.suspects.get(fingerprint)
         if suspect is None or now - suspect.seen_at > quarantine_s:
             suspect = Suspect(0, now, endpoint.pool, [])
         suspect.deaths += 1
@@ -154,10 +149,10 @@ class Quarantine:
         suspect.endpoints = [*suspect.endpoints, endpoint.name][-DEATHS:]
         if suspect.deaths >= DEATHS:
             suspect.until = now + quarantine_s
-        self._suspects[fingerprint] = suspect
-        self._suspects.move_to_end(fingerprint)
-        if len(self._suspects) > WATCHED_MAX:
-            self._suspects.popitem(last=False)
+        self.suspects[fingerprint] = suspect
+        self.suspects.move_to_end(fingerprint)
+        if len(self.suspects) > WATCHED_MAX:
+            self.suspects.popitem(last=False)
 
 
 class Health:

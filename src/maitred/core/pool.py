@@ -12,7 +12,7 @@ from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
-from maitred.core.prefix import MEMORY, MEMORY_ELSE, Prefixes
+from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -86,7 +86,7 @@ class Pool:
             return
         if self.prefixes is None:
             self.prefixes = Prefixes()
-        self.prefixes.memory = MEMORY.get(routing, MEMORY_ELSE)
+        self.prefixes.memory = MEMORY.get(routing, 0)
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
@@ -112,8 +112,9 @@ class Pool:
         if (prefixes := self.prefixes) is None:
             fresh = int(prompt_tokens * self._fresh)
         else:
-            cached, reuse = self._cached(prefixes, request, prompt_tokens, now), prefixes.reuse
-            fresh = prompt_tokens
+            cached, reuse, fresh = prefixes.match(request, prompt_tokens), prefixes.reuse, prompt_tokens
+            if self.blocks.told:
+                cached = self._told(request, cached, now)
             for name, tokens in cached.items():  # the first has the most
                 fresh -= tokens
                 home = name if tokens >= NEW * prompt_tokens else ""
@@ -140,22 +141,20 @@ class Pool:
             reuse,
         )
 
-    def _cached(
-        self, prefixes: Prefixes, request: Request, prompt_tokens: int, now: float
-    ) -> Mapping[str, int]:
-        """Who has how much of a prompt by now: as engines tell where they do, else as is thought."""
-        blocks, cached = self.blocks, prefixes.match(request, prompt_tokens)
-        if blocks.told and request.blocks:
-            return _known(blocks.match(request, now), cached, blocks)
-        return cached
+    def _told(self, request: Request, thought: Mapping[str, int], now: float) -> Mapping[str, int]:
+        """Who has how much of a prompt, as engines tell; and of those who do not, as is thought."""
+        blocks = self.blocks
+        return _known(blocks.match(request, now), thought, blocks) if request.blocks else thought
 
     def look_up(self, ticket: Ticket, now: float) -> None:
         """See once more who has how much of its prompt."""
         prefixes = self.prefixes
         assert prefixes is not None  # noqa: S101 - asked where there are some
-        ticket.cached = self._cached(prefixes, ticket.request, ticket.prompt_tokens, now)
-        ticket.reuse = prefixes.reuse
-        fresh = ticket.prompt_tokens - next(iter(ticket.cached.values()), 0)  # the first has the most
+        cached = prefixes.match(ticket.request, ticket.prompt_tokens)
+        if self.blocks.told:
+            cached = self._told(ticket.request, cached, now)
+        ticket.cached, ticket.reuse = cached, prefixes.reuse
+        fresh = ticket.prompt_tokens - next(iter(cached.values()), 0)  # the first has the most
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
 
@@ -167,11 +166,16 @@ class Pool:
         return ticket.cached.get(name, 0), name in self.blocks.told and bool(ticket.request.blocks)
 
     def went(self, leg: Leg, now: float) -> None:
-        """The request of a leg went elsewhere than was meant; what was thought of that one fades."""
+        """The request of a leg went elsewhere than was meant, which it has `left`."""
         if self.prefixes is not None:
             self.prefixes.gave(leg.ticket, leg.endpoint)
             if self.blocks.told:
                 self.blocks.sent(leg, now)
+
+    def left(self, leg: Leg) -> None:
+        """A leg is over at its endpoint."""
+        if self.prefixes is not None:
+            self.prefixes.left(leg)
 
     def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
         """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
@@ -284,9 +288,9 @@ class Pool:
     def explore(self, ticket: Ticket, chosen: Endpoint, offered: Sequence[Endpoint], now: float) -> Endpoint:
         """The chosen one, unless this ticket can be spared to try one that is thought to be slow.
 
-        Only a stream shows how fast one is, and who has a home would lose more than time.
+        Only a stream shows how fast one is, and who has a home, of whom this is not asked, would lose more.
         """
-        if ticket.home or not ticket.request.stream:
+        if not ticket.request.stream:
             return chosen
         self.unexplored = 0
         other = idle(offered, chosen, ticket, self.limits, now)

@@ -6,7 +6,7 @@ are float seconds on the shell's monotonic clock; token counts are ints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -360,7 +360,7 @@ class Ticket(Struct, eq=False):
     rank: int = 0
     ttft_s: float = 0.0
     phase: Phase = Phase.QUEUED
-    legs: list[Leg] = []
+    legs: Sequence[Leg] = ()
     attempts: int = 0
     excluded: tuple[str, ...] = ()
     blamed: Endpoint | None = None
@@ -374,7 +374,7 @@ class Go(Struct, frozen=True, gc=False):
     """Effect: the ticket is seated; send it to these legs."""
 
     ticket: Ticket
-    legs: list[Leg]
+    legs: Sequence[Leg]
 
 
 class Drop(Struct, frozen=True, gc=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from maitred.core.events import AnswerBegan, AtDoor, Emit
@@ -79,7 +79,7 @@ class House:
         self._pump(now)
         return ticket
 
-    async def seated(self, ticket: Ticket) -> list[Leg]:
+    async def seated(self, ticket: Ticket) -> Sequence[Leg]:
         """The ticket's legs once it has a seat, at once when it has one. Raises Refusal when stopped."""
         if ticket.phase is QUEUED:
             waiter = self.loop.create_future()

@@ -50,7 +50,7 @@ class RequestHead(Struct):
     `query` is what follows the path, b"" for nothing. `fields`: headers by name in lower case, without
     content-length. Requests alike but for their lengths may
     share a head, which then tells that of the first; `known` is whether the site let such a one in before,
-    and `said` what it made of the fields.
+    `packed` whether the body comes compressed, and `said` what it made of the fields.
     """
 
     method: str
@@ -60,6 +60,7 @@ class RequestHead(Struct):
     length: int | None
     keep_alive: bool = False
     known: bool = False
+    packed: bool = False
     said: Any = None
     query: bytes = b""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 from msgspec import Struct, structs
 
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import Failure, Leg, Request, Ticket, Usage
+from maitred.door.house import House
+from maitred.door.read import Order
 from maitred.net.client import AnswerHead
-from maitred.wire import errors, ratelimits
+from maitred.wire import errors, ratelimits, receipts
 
 DROPPED = frozenset(
     # hop-by-hop (RFC 9110 7.6.1) and what our own framing replaces
@@ -108,17 +109,23 @@ def is_event_stream(head: AnswerHead) -> bool:
     return any(n == b"content-type" and v.lower().startswith(b"text/event-stream") for n, v in head.headers)
 
 
-def answer_lines(head: AnswerHead, ticket: Ticket, clock: Callable[[], float], *, streamed: bool) -> bytes:
-    """The engine's headers as lines for the client, with our request id and what is left of limits."""
-    request, hold = ticket.request, ticket.hold
-    levels = hold.levels(clock()) if hold is not None else None
+def answer_lines(head: AnswerHead, order: Order, leg: Leg, house: House, *, streamed: bool = False) -> bytes:
+    """The engine's headers as lines for the client, with our request id and what else it is to be told.
+
+    That is what is left of its limits, and the receipt where it asked for one.
+    """
+    request, hold = order.request, leg.ticket.hold
+    levels = hold.levels(house.clock()) if hold is not None else None
     hidden = (HIDDEN if levels is None else HIDDEN_OF_LIMITED)[streamed]
     lines = head.lines.get(hidden)
     if lines is None:
         lines = head.lines[hidden] = _passed(head, hidden, streamed=streamed)
     if levels is not None:
         lines += ratelimits.lines(levels, request.api, time.time())
-    return lines + errors.id_lines(request.api, request.id)
+    lines += errors.id_lines(request.api, request.id)
+    if order.shows_receipt and leg.receipt is not None:
+        lines += receipts.line(leg.receipt)
+    return lines
 
 
 def _passed(head: AnswerHead, hidden: frozenset[bytes], *, streamed: bool) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ HEAD = (
     b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
     b"x-request-id: %b\r\n%b\r\n"
 )
-Dispatch = Callable[[House, Order, list[Leg], Exchange], Awaitable[Answered]]
+Dispatch = Callable[[House, Order, Sequence[Leg], Exchange], Awaitable[Answered]]
 
 
 class Single(Struct, frozen=True):
@@ -30,7 +30,7 @@ class Single(Struct, frozen=True):
     pool: Pool
     hold: Hold = Hold()
 
-    async def answer(self, house: House, order: Order, legs: list[Leg], exchange: Exchange) -> Answered:
+    async def answer(self, house: House, order: Order, legs: Sequence[Leg], exchange: Exchange) -> Answered:
         """Send the order to its leg and see the answer through to the client."""
         leg = legs[0]
         idle, lost = self.pool.take(leg.endpoint.url), False
@@ -92,5 +92,5 @@ def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
     forwarded = order.forwarded
     if attempt > 1:
         forwarded += b"x-envoy-attempt-count: %d\r\n" % attempt
-    size = len(order.parts[0]) if len(order.parts) == 1 else sum(map(len, order.parts))
+    size = sum(map(len, order.parts))
     return HEAD % (order.path.encode(), host, size, order.request.id.encode(), forwarded)

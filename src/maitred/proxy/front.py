@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, EndpointState
+from maitred.door.inflate import packed
 from maitred.door.read import APIS, JSON, THEIRS, check_media
 from maitred.net import cors
 from maitred.net.exchange import HttpExchange, RequestHead
@@ -90,6 +91,7 @@ class Front:
         if method in WRITE:
             if fields.get(b"content-type") != JSON or b"content-encoding" in fields:
                 check_media(fields)
+                head.packed = packed(head)
             head.known = True
 
     def serve(self, exchange: HttpExchange) -> None:

@@ -19,7 +19,6 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity, Phase, Request, Ticket, Usage
 from maitred.door.house import House
 from maitred.door.identify import Identify
-from maitred.door.inflate import packed
 from maitred.door.read import APIS, read
 from maitred.door.source import Source
 from maitred.door.tokens import told
@@ -30,7 +29,7 @@ from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred.proxy")
 
-SEATED = Phase.DISPATCHED
+SEATED, FAILED_INTERNAL = Phase.DISPATCHED, Outcome.FAILED_INTERNAL
 
 UNKNOWN = Identity(tenant="")
 """Who asks, until that is known."""
@@ -66,9 +65,9 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     exchange.watch(task.cancel)
     ticket: Ticket | None = None
     usage: Usage | None = None
-    outcome, identity, asked = Outcome.FAILED_INTERNAL, UNKNOWN, None
+    outcome, identity, asked = FAILED_INTERNAL, UNKNOWN, None
     try:
-        if packed(exchange.head):
+        if exchange.head.packed:
             exchange.body = await service.inflate(exchange.body)
         identity = service.identify(exchange.head.fields)
         order = read(

@@ -24,7 +24,7 @@ from maitred.door.read import Order
 from maitred.net.client import AnswerHead, ClientConnection
 from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head, in_clients_shape
 from maitred.proxy.exchange import Exchange
-from maitred.wire import errors, receipts
+from maitred.wire import errors
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of, judge_whole
 from maitred.wire.undo import USAGE, Undo
 
@@ -231,7 +231,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             body = self._undo.feed(body) + self._undo.flush()
         if head.status != 200 and len(body) <= self._hold.bytes_max:
             head, body = in_clients_shape(head, body, self._order.request)
-        self._exchange.respond(head.status, self._lines(head, streamed=False), body)
+        self._exchange.respond(head.status, answer_lines(head, self._order, self._leg, self._house), body)
 
     def _commit(self, *, complete: bool = False) -> None:
         """Send the head and what was held; from here on nothing can be repeated."""
@@ -248,16 +248,10 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         self._watching = judge.streamed and (not judge.begun or judge.reasoning)
         judge.begin(held)
         length = None if self._undo else head.length
-        exchange.start(head.status, self._lines(head, streamed=judge.streamed), length, self._undone(held))
+        lines = answer_lines(head, self._order, self._leg, self._house, streamed=judge.streamed)
+        exchange.start(head.status, lines, length, self._undone(held))
         if complete:
             self._end(b"")
-
-    def _lines(self, head: AnswerHead, *, streamed: bool) -> bytes:
-        """The client's headers."""
-        lines = answer_lines(head, self._leg.ticket, self._house.clock, streamed=streamed)
-        if self._order.shows_receipt and self._leg.receipt is not None:
-            lines += receipts.line(self._leg.receipt)
-        return lines
 
     # -- streaming --------------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from maitred.responses.follow import follow
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.job import QUEUED, keep, make, told_at_once
 from maitred.responses.model import dialect_of
-from maitred.responses.repeat import repeat
+from maitred.responses.repeat import repeat, see_same
 from maitred.responses.telling import Telling
 from maitred.responses.turn import Turn
 from maitred.store.rows import StoreError
-from maitred.store.state_rows import NewJob, Repeated
+from maitred.store.state_rows import NewJob, Repeated, ResponseRow
 from maitred.wire.responses import response
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
@@ -50,13 +50,21 @@ async def submit(asked: Asked, create: Create) -> Outcome:
     try:
         await asked.store.submit(this.record.new(now_ms), job, now_ms, most, own_most)
     except Repeated as before:
-        return await repeat(asked, create, before.row)
+        return await _repeat(asked, create, before.row)
     site.background.wake()
     if create.said.stream:
         began = told_at_once(made, numbers)
         return await follow(asked, made.id, numbers.sequence - 1, began)
     asked.respond(made.encode())
     return Outcome.COMPLETED
+
+
+async def _repeat(asked: Asked, create: Create, row: ResponseRow) -> Outcome:
+    """Answer who comes again with the same idempotency key."""
+    if not create.said.stream:
+        return await repeat(asked, create, row)
+    see_same(asked, row)
+    return await follow(asked, row.id, -1)
 
 
 def _band(asked: Asked, create: Create, this: Turn) -> str:

@@ -30,7 +30,7 @@ def refusal_of(wrong: Refusal | StateConflict | StoreError, param: str | None = 
         case Refusal():
             return wrong
         case ChainBroken():
-            message = "a response that it builds upon was deleted, so it cannot be continued"
+            message = "what it builds upon was deleted, so it cannot be continued"
             return Refusal(Outcome.PREVIOUS_NOT_FOUND, message, param=param)
         case NotKept() if param == PREVIOUS:
             return Refusal(Outcome.PREVIOUS_NOT_FOUND, "no such response is kept here", param=param)

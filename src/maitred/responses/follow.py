@@ -37,9 +37,10 @@ async def follow(asked: Asked, response_id: str, starting_after: int, began: byt
             try:
                 row, chunks = await asked.store.events(asked.tenant, response_id, last)
             except NotKept:
-                exchange.end(Events(last + 1).error("not_found", "the response was deleted") + DONE)
-                return Outcome.NOT_FOUND
+                return _break_off(asked, last, "the response was deleted")
             for chunk in chunks:
+                if chunk.first > last + 1:
+                    return _break_off(asked, last, "the events that come next are kept no longer")
                 await pace.may_go_on.wait()
                 exchange.write(events_after(chunk.data, starting_after))
                 last = chunk.last
@@ -56,12 +57,19 @@ async def follow(asked: Asked, response_id: str, starting_after: int, began: byt
     return Outcome.COMPLETED
 
 
+def _break_off(asked: Asked, last: int, message: str) -> Outcome:
+    asked.exchange.end(Events(last + 1).error(Outcome.NOT_FOUND.code, message) + DONE)
+    return Outcome.NOT_FOUND
+
+
 async def _end(asked: Asked, row: ResponseRow, starting_after: int, last: int) -> bytes:
     """What is to be told of a response that has ended; its last event that is kept has the number `last`."""
     told, numbers = b"", Events(last + 1)
     if last < FIRST_KEPT:  # nobody began to make it
         numbers = Events()
         told = events_after(told_at_once(waiting(row.snapshot), numbers), starting_after)
+    elif last < starting_after and not (await asked.store.events(asked.tenant, row.id, -1))[1]:
+        numbers = Events(starting_after + 1)  # they are kept no longer, but all that they said is
     if numbers.sequence > starting_after:
         kind = "failed" if row.status == CANCELLED else row.status
         told += numbers.response(kind, await whole(asked, row))

@@ -10,8 +10,6 @@ import secrets
 import time
 from collections.abc import Callable
 
-from maitred.store.state_rows import NotKept
-
 RESPONSE, CONVERSATION = "resp", "conv"
 SECRET_BYTES = 18
 
@@ -22,10 +20,3 @@ Mint = Callable[[str], str]
 def mint(kind: str) -> str:
     """A new id."""
     return f"{kind}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(SECRET_BYTES)}"
-
-
-def check(*ids: str) -> None:
-    """Raise NotKept for what cannot be an id; a database might not even understand the question."""
-    for id_ in ids:
-        if not (id_.isascii() and id_.isprintable()):
-            raise NotKept(id_)

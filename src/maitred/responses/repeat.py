@@ -12,10 +12,15 @@ from maitred.wire.responses.events import DONE, Events
 STREAM_LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache, no-transform\r\n"
 
 
-async def repeat(asked: Asked, create: Create, row: ResponseRow) -> Outcome:
-    """Answer it. Raises Refusal, where the earlier turn was another or is not over."""
+def see_same(asked: Asked, row: ResponseRow) -> None:
+    """Raise Refusal, where the earlier turn was another."""
     if row.digest != asked.digest:
         raise Refusal(Outcome.KEY_REUSED, "this idempotency key came with another body before")
+
+
+async def repeat(asked: Asked, create: Create, row: ResponseRow) -> Outcome:
+    """Answer it. Raises Refusal, where the earlier turn was another or is not over."""
+    see_same(asked, row)
     if row.status in UNFINISHED and not row.background:
         raise Refusal(Outcome.RESPONSE_RUNNING, "the first request with this idempotency key still runs")
     response = await whole(asked, row)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from maitred.responses.asked import Asked
 from maitred.responses.errors import refusal_of
-from maitred.responses.ids import check, mint
+from maitred.responses.ids import mint
 from maitred.store.state_rows import NotKept
-from maitred.wire.responses.items import Input, Item, settle
+from maitred.wire.responses.input import Input, settle
+from maitred.wire.responses.items import Item
 
 
 async def settled(asked: Asked, said: Input) -> list[Item]:
@@ -14,12 +15,8 @@ async def settled(asked: Asked, said: Input) -> list[Item]:
     names, unseal = said.references, await asked.unsealing()
     if not names:
         return settle(said, mint, unseal=unseal)
-    try:
-        check(*names)
-    except NotKept as nothing:
-        raise refusal_of(nothing, "input") from None
     found = await asked.store.items(asked.tenant, names)
-    if missing := next((name for name in names if name not in found), None):
-        raise refusal_of(NotKept(missing), "input")
+    if not found.keys() >= set(names):
+        raise refusal_of(NotKept(), "input")
     known = {name: row.data for name, row in found.items()}
     return settle(said, mint, known, unseal)

@@ -24,7 +24,6 @@ from maitred.responses.background import Background
 from maitred.responses.beside import compact, count
 from maitred.responses.create import create
 from maitred.responses.errors import refusal_of
-from maitred.responses.ids import check
 from maitred.responses.mcp.servers import Servers
 from maitred.responses.news import News
 from maitred.store.rows import StoreError
@@ -145,7 +144,6 @@ class Site:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
-            check(*ids)
             store = await self.memory()
             asked = Asked(self, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)

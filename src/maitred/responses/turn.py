@@ -16,7 +16,8 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.proxy.answer import STREAM_LINES
 from maitred.responses.asked import Asked
 from maitred.responses.errors import PREVIOUS, refusal_of
-from maitred.responses.ids import RESPONSE, check, mint
+from maitred.responses.ids import RESPONSE, mint
+from maitred.responses.mcp.tools import Tools
 from maitred.responses.model import EngineRefused, Model
 from maitred.responses.record import NO_HISTORY, Record
 from maitred.responses.repeat import repeat
@@ -93,7 +94,7 @@ class Turn:
         self.inputs: list[Item] = []
         self.history = NO_HISTORY
         self.record = Record(asked, create, response)
-        self.tools = asked.site.servers.tools(create, asked.tenant, mint)
+        self.tools: Tools | None = None
         self.made: list[Item] = []
         self.work = Work()
         self.model = Model(asked, create, response, events, audience)
@@ -120,6 +121,7 @@ class Turn:
 
     async def remember(self) -> None:
         """Learn what was said before; where turns exclude each other, be the one that runs."""
+        self.tools = self.asked.site.servers.tools(self.create, self.asked.tenant, mint)
         self.inputs = await settled(self.asked, self.create.input)
         try:
             await self._recall(self.create.said.previous_response_id, self.create.conversation_id)
@@ -132,7 +134,6 @@ class Turn:
 
     async def _recall(self, previous: str | None, conversation: str | None) -> None:
         store, tenant, opens = self.asked.store, self.asked.tenant, self.record.wanted
-        check(previous or "", conversation or "")
         if previous is not None:
             self.history = await store.history(tenant, previous, self._bounds())
             self.record.root_id = self.history.root_id

@@ -98,6 +98,8 @@ def of_chain(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> H
     if not chainable(newest.status, newest.reason):
         raise NotChainable(newest.status)
     rows = connection.execute(_WALK, asked).all()
+    if not rows:  # it was deleted a moment ago
+        raise NotKept(id_)
     oldest = max(rows, key=_DEPTH)
     fit = [row for row in rows if row[_BYTES] <= bounds.bytes_max and row[_COUNT] <= bounds.items_max]
     said = [row for row in fit if row[0] is not None]
@@ -110,6 +112,8 @@ def of_chain(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> H
         raise ChainBroken(id_)
     if oldest.conversation_id is None:
         return history
+    if not _is_kept(connection, tenant, oldest.conversation_id):
+        raise ChainBroken(id_)
     left = Bounds(bounds.items_max - oldest[_COUNT], bounds.bytes_max - oldest[_BYTES], bounds.truncate)
     seq = connection.execute(_BEGINNING, {"tenant": tenant, "id": oldest.turn}).scalar() or 0
     before = _said(connection, tenant, oldest.conversation_id, left, seq)
@@ -118,7 +122,7 @@ def of_chain(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> H
 
 def of_conversation(connection: Connection, tenant: str, id_: str, bounds: Bounds) -> History:
     """All that was said in a conversation."""
-    if connection.execute(_CONVERSATION, {"tenant": tenant, "id": possible(id_)}).first() is None:
+    if not _is_kept(connection, tenant, possible(id_)):
         raise NotKept(id_)
     return _said(connection, tenant, id_, bounds, _END)
 
@@ -134,6 +138,10 @@ def listed(connection: Connection, tenant: str, which: ColumnElement[bool], page
         mine = mine.where(items.c.seq < seq if page.descending else items.c.seq > seq)
     rows = connection.execute(mine.order_by(order).limit(page.limit + 1)).all()
     return Listed([item_row(row) for row in rows[: page.limit]], len(rows) > page.limit)
+
+
+def _is_kept(connection: Connection, tenant: str, conversation_id: str) -> bool:
+    return connection.execute(_CONVERSATION, {"tenant": tenant, "id": conversation_id}).first() is not None
 
 
 def _said(connection: Connection, tenant: str, id_: str, bounds: Bounds, before: int) -> History:

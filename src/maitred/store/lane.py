@@ -136,7 +136,7 @@ class Lane:
         kept.drop()
 
     def _next(self, kept: Kept) -> bool:
-        """Wait for operations and do them; False after the last. What they hold ends with the call."""
+        """Wait for operations and do them; False after the last. What they hold goes with the call."""
         group = [self._waiting.get()]
         while len(group) < self._group_max and not self._waiting.empty():
             group.append(self._waiting.get())

@@ -11,7 +11,8 @@ from openai.types.responses import ResponseItem, ResponseStreamEvent
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from maitred.wire.responses.create import Create, decode
-from maitred.wire.responses.items import Item, Mint, settle
+from maitred.wire.responses.input import settle
+from maitred.wire.responses.items import Item, Mint
 from maitred.wire.seal import Seal
 
 SEAL = Seal(b"secret")

@@ -186,9 +186,16 @@ def test_calls_one_after_the_other() -> None:
     assert told[2]["reasoning"] == "hm"
 
 
+def test_whoever_speaks_in_between_ends_what_the_model_said() -> None:
+    told = messages([{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}, LOOK])
+    assert [message["role"] for message in told] == ["assistant", "user", "assistant"]
+    told = messages([LOOK, output(), {**LOOK, "call_id": "c2"}, output("c2")])
+    assert [message["role"] for message in told] == ["assistant", "tool", "assistant", "tool"]
+
+
 def test_a_thought_after_words_begins_another_message() -> None:
     told = messages([{"role": "assistant", "content": "a"}, THOUGHT, {"role": "assistant", "content": "b"}])
-    assert [message["content"] for message in told] == ["a", "b"]
+    assert [(message["content"], message.get("reasoning")) for message in told] == [("a", None), ("b", "hm")]
 
 
 def test_a_thought_alone() -> None:
@@ -250,6 +257,13 @@ def test_a_compaction_stands_for_all_before_it() -> None:
         {"role": "system", "content": "be brief\n\nWhat was said so far, in short:\n\nin short 👋"},
         {"role": "user", "content": "and?"},
     ]
+
+
+def test_a_compaction_that_can_no_longer_be_opened() -> None:
+    kept = data(settled([{"type": "compaction", "encrypted_content": SHORT}]))
+    with pytest.raises(Refusal) as caught:
+        chat.request(asked(), kept, stream=False)
+    assert caught.value.param == "input"
 
 
 def test_an_output_without_its_call() -> None:

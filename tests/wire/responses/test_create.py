@@ -100,6 +100,7 @@ def test_every_member_of_the_official_clients_is_known_by_name() -> None:
         ({"truncation": "middle"}, "truncation"),
         ({"service_tier": "gold"}, "service_tier"),
         ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
+        ({"metadata": {"x" * 65: ""}}, "metadata"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
         ({"reasoning": {"effort": "more"}}, "reasoning.effort"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from maitred.core.outcome import Refusal
-from maitred.wire.responses.items import settle
+from maitred.wire.responses.input import settle
 from tests.wire.responses.parts import SEAL, asked, minting, parsed, settled
 
 TEXT = {"type": "input_text", "text": "hi"}
@@ -16,6 +16,10 @@ IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "deta
 SAID = {"type": "output_text", "text": "hello", "annotations": []}
 
 SHORT = SEAL.close("a", "in short 👋")
+WITHOUT_STATUS = {
+    "compaction", "mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools",
+    "custom_tool_call", "custom_tool_call_output",
+}  # fmt: skip
 KINDS: list[dict[str, Any]] = [
     {"type": "message", "role": "user", "content": [TEXT, IMAGE]},
     {"type": "message", "role": "developer", "content": [TEXT]},
@@ -89,6 +93,12 @@ def test_what_a_model_said_is_output_however_it_comes() -> None:
     kept = [settled([{"role": "assistant", "content": content}]) for content in ("hello", [SAID])]
     kept.append(settled([{"role": "assistant", "content": [{"type": "input_text", "text": "hello"}]}]))
     assert kept[0] == kept[1] == kept[2]
+
+
+@pytest.mark.parametrize("item", [item for item in KINDS if item["type"] not in WITHOUT_STATUS])
+def test_null_is_as_good_as_no_status(item: dict[str, Any]) -> None:
+    [kept] = settled([{name: value for name, value in item.items() if name != "status"} | {"status": None}])
+    assert parsed(kept.data).status == "completed"
 
 
 def test_ids_are_ours() -> None:

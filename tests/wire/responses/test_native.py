@@ -16,6 +16,7 @@ from maitred.wire.responses import native
 from maitred.wire.responses.answer import BROKEN, Answer
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.native import UNKNOWN_ITEM, NativeStream
+from maitred.wire.responses.native_said import FAILED
 from tests.wire.responses.parts import CUSTOM, FUNCTION, asked, data, events, minting, parsed, settled, unseal
 from tests.wire.responses.test_chat import IMAGE, LOOK, output
 from tests.wire.responses.test_create import SUPPORTED
@@ -176,7 +177,7 @@ def test_nothing_is_a_message_too() -> None:
         (b'{"output": 3}', Answer([], error=BROKEN)),
         (whole({"type": "web_search_call"}), Answer([], error=UNKNOWN_ITEM)),
         (whole(status="failed", error={"message": "no memory"}), Answer([], error="no memory")),
-        (whole(status="failed"), Answer([], error=native.FAILED)),
+        (whole(status="failed"), Answer([], error=FAILED)),
     ],
 )
 def test_answers_that_are_none(raw: bytes, told: Answer) -> None:

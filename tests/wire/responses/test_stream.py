@@ -249,6 +249,7 @@ def test_going_back_to_a_call_that_was_left() -> None:
     left = [call(0, id="c1", name="look", arguments="{}"), call(1, id="c2", name="look", arguments="{}")]
     assert streamed(*left, call(0))[1].error == ""
     assert streamed(*left, call(0, arguments="{"))[1].error == BROKEN
+    assert streamed(*left, call(0, name="look", arguments="{"))[1].error == BROKEN
 
 
 def test_calls_of_the_gateways_own_tools_are_not_told() -> None:

@@ -8,7 +8,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder, encode
 
 from maitred.wire.responses.create import Metadata, check_metadata
-from maitred.wire.responses.items import Input, read_input
+from maitred.wire.responses.input import Input, read_input
 from maitred.wire.responses.reading import Closed, read_body
 
 ADDED_ITEMS_MAX = 20

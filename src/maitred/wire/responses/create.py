@@ -11,7 +11,8 @@ from msgspec import UNSET, Meta, Raw, Struct, structs
 from msgspec.json import Decoder
 
 from maitred.wire.requests import OUTPUT_TOKENS_MAX
-from maitred.wire.responses.items import Input, Nothing, SaidInput, read_input
+from maitred.wire.responses.input import Input, SaidInput, read_input
+from maitred.wire.responses.items import Nothing
 from maitred.wire.responses.reading import Closed, read_body, refuse
 from maitred.wire.responses.tools import TOOLS_MAX, TextFormat, Tool, ToolChoice, check_choice, read_tools
 

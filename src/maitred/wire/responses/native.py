@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from msgspec import Struct, structs
-from msgspec.json import Decoder, encode
+from msgspec import structs
+from msgspec.json import encode
 
 from maitred.engines.errors import words
 from maitred.wire.answers import UNREADABLE
 from maitred.wire.responses.answer import BROKEN, Answer, Mine, Result, nobodys, text_part, thought
-from maitred.wire.responses.chat import NO_CALL, served_output, since_compaction
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.items import (
@@ -25,7 +24,6 @@ from maitred.wire.responses.items import (
     FunctionCall,
     FunctionOutput,
     KeptItem,
-    Logprob,
     McpApprovalRequest,
     McpApprovalResponse,
     McpCall,
@@ -38,8 +36,10 @@ from maitred.wire.responses.items import (
     all_kept,
     unsealed,
 )
+from maitred.wire.responses.messages import NO_CALL, served_output, since_compaction
+from maitred.wire.responses.native_said import NativeItem, NativeResponse, response
+from maitred.wire.responses.native_said import event as native_event
 from maitred.wire.responses.reading import refuse
-from maitred.wire.responses.response import Incomplete, InputDetails, OutputDetails, Usage
 from maitred.wire.responses.saying import (
     REFUSAL,
     TEXT,
@@ -64,8 +64,6 @@ from maitred.wire.responses.tools import (
 from maitred.wire.sse import Event
 
 UNKNOWN_ITEM = "the engine answered with an item that is not supported here"
-
-FAILED = "the engine could not complete the response"
 
 _SAME = (
     "instructions", "max_output_tokens", "temperature", "top_p", "frequency_penalty", "presence_penalty",
@@ -140,97 +138,10 @@ def _served(call: McpCall) -> tuple[FunctionCall, FunctionOutput]:
     return called, FunctionOutput(id=call.id, call_id=call_id, output=served_output(call))
 
 
-class _Details(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Usage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
-
-    def usage(self) -> Usage:
-        read, wrote = self.input_tokens or 0, self.output_tokens or 0
-        prompt, output = self.input_tokens_details or _Details(), self.output_tokens_details or _Details()
-        return Usage(
-            read,
-            InputDetails(prompt.cached_tokens or 0, prompt.cache_write_tokens or 0),
-            wrote,
-            OutputDetails(output.reasoning_tokens or 0),
-            read + wrote,
-        )
-
-
-class _Part(Struct):
-    type: str = ""
-    text: str | None = None
-    refusal: str | None = None
-    logprobs: list[Logprob] | None = None
-
-
-class _Item(Struct):
-    """An item as engines tell it, who all add members of their own."""
-
-    type: str = ""
-    content: list[_Part] | None = None
-    summary: list[_Part] | None = None
-    call_id: str | None = None
-    name: str | None = None
-    arguments: str | None = None
-    input: str | None = None
-
-    @property
-    def thinking(self) -> str:
-        """The text of a thought."""
-        return "\n".join(part.text or "" for part in self.content or self.summary or ())
-
-
-class _Reason(Struct):
-    reason: str | None = None
-
-
-class _Response(Struct):
-    output: list[_Item] = []
-    status: str | None = None
-    incomplete_details: _Reason | None = None
-    usage: _Usage | None = None
-    error: Any = None
-
-    @property
-    def failure(self) -> str:
-        """Why it failed, "" where it did not."""
-        if self.status != "failed":
-            return ""
-        return (words(encode(self.error)) if self.error is not None else "") or FAILED
-
-    @property
-    def early(self) -> Incomplete:
-        """Why it ended early."""
-        reason = self.incomplete_details.reason if self.incomplete_details is not None else None
-        if reason == "content_filter":
-            return "content_filter"
-        return "max_output_tokens" if reason or self.status == "incomplete" else ""
-
-
-class _Event(Struct):
-    type: str = ""
-    delta: str = ""
-    logprobs: list[Logprob] | None = None
-    item: _Item | None = None
-    response: _Response | None = None
-    error: Any = None
-
-
-_response, _event = Decoder(_Response).decode, Decoder(_Event).decode
-
-
 def read(body: bytes, create: Create, mint: Mint, mine: Mine = nobodys) -> Answer:  # noqa: ARG001 - see `answer.read`
     """Read a whole response; see `answer.read`."""
     try:
-        whole = _response(body)
+        whole = response(body)
         said = [_item(item, mint) for item in whole.output]
     except UNREADABLE:
         return Answer([], error=BROKEN)
@@ -251,7 +162,7 @@ def read(body: bytes, create: Create, mint: Mint, mine: Mine = nobodys) -> Answe
     return Answer(result.items, result.calls, usage, whole.early, failed)
 
 
-def _message(item: _Item, _mint: Mint) -> Message:
+def _message(item: NativeItem, _mint: Mint) -> Message:
     parts: list[Part] = []
     for part in item.content or ():
         if part.refusal is not None:
@@ -261,17 +172,17 @@ def _message(item: _Item, _mint: Mint) -> Message:
     return Message(role="assistant", content=parts)
 
 
-def _function(item: _Item, mint: Mint) -> FunctionCall:
+def _function(item: NativeItem, mint: Mint) -> FunctionCall:
     return FunctionCall(
         call_id=item.call_id or mint("call"), name=item.name or "", arguments=item.arguments or ""
     )
 
 
-def _custom(item: _Item, mint: Mint) -> CustomCall:
+def _custom(item: NativeItem, mint: Mint) -> CustomCall:
     return CustomCall(call_id=item.call_id or mint("call"), name=item.name or "", input=item.input or "")
 
 
-_KINDS: dict[str, Callable[[_Item, Mint], Any]] = {
+_KINDS: dict[str, Callable[[NativeItem, Mint], Any]] = {
     "message": _message,
     "reasoning": lambda item, _mint: thought(item.thinking, "completed"),
     "function_call": _function,
@@ -279,7 +190,7 @@ _KINDS: dict[str, Callable[[_Item, Mint], Any]] = {
 }
 
 
-def _item(item: _Item, mint: Mint) -> Any:
+def _item(item: NativeItem, mint: Mint) -> Any:
     return _KINDS[item.type](item, mint)
 
 
@@ -298,7 +209,7 @@ class NativeStream(Stream):
 
     def _take(self, event: Event, told: _Told) -> None:
         try:
-            said = _event(event.data)
+            said = native_event(event.data)
         except UNREADABLE:
             self._error = BROKEN
             return
@@ -318,7 +229,7 @@ class NativeStream(Stream):
         elif said.response is not None and kind in _ENDS:
             self._conclude(said.response)
 
-    def _item(self, kind: str, item: _Item, told: _Told) -> None:
+    def _item(self, kind: str, item: NativeItem, told: _Told) -> None:
         if item.type not in _KINDS:
             self._error = UNKNOWN_ITEM
         elif kind == "response.output_item.added":
@@ -332,7 +243,7 @@ class NativeStream(Stream):
                 self._say_whole(item, told)
             self._said = True
 
-    def _say_whole(self, item: _Item, told: _Told) -> None:
+    def _say_whole(self, item: NativeItem, told: _Told) -> None:
         """Some engines tell an item only when it is there."""
         if item.type in _CALLS:
             if not isinstance(self._open, Called):
@@ -350,7 +261,7 @@ class NativeStream(Stream):
                 if text:
                     told.append(self._speak(form, told).say(text, part.logprobs))
 
-    def _begin_call(self, item: _Item) -> Called:
+    def _begin_call(self, item: NativeItem) -> Called:
         call_id, name = item.call_id or self._mint("call"), item.name or ""
         if item.type == "custom_tool_call":
             return NativeCustomCalled(self._events, self._mint("ctc"), call_id, name, 0)
@@ -358,7 +269,7 @@ class NativeStream(Stream):
             return Hidden(call_id, name, 0)
         return FunctionCalled(self._events, self._mint("fc"), call_id, name, 0)
 
-    def _conclude(self, response: _Response) -> None:
+    def _conclude(self, response: NativeResponse) -> None:
         if response.usage is not None:
             self._usage = response.usage.usage()
         self._early = response.early

@@ -21,6 +21,7 @@ NAME_CHARS_MAX = 64
 
 _T = TypeVar("_T")
 _QUOTED = re.compile(r" ?'.*'", re.DOTALL)
+_AT = re.compile(r" - at (?:`key` in )?`\$([^`]*)`$")
 _NAMED = re.compile(r"^Object (contains unknown|missing required) field `(.*)`$", re.DOTALL)
 
 
@@ -56,8 +57,9 @@ def refuse(message: str, param: str | None = None) -> NoReturn:
 
 def _refuse_type(error: str, place: str) -> NoReturn:
     """Say in our words what msgspec found."""
-    said, _, path = error.rpartition(" - at `$") if " - at `$" in error else (error, "", "")
-    param = place + path.rstrip("`")
+    found = _AT.search(error)
+    said, path = (error[: found.start()], found[1]) if found is not None else (error, "")
+    param = place + path
     if named := _NAMED.match(said):
         param = f"{param}.{named[2][:NAME_CHARS_MAX]}"
         said = "this is missing" if named[1].startswith("missing") else "not supported here"
