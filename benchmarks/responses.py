@@ -4,7 +4,9 @@
     .venv/bin/python benchmarks/responses.py [--quick]
 
 Each gateway on SQLite and on PostgreSQL, all running at once; they take turns every few requests, so what the
-machine does meanwhile happens to all. The engine answers at once, in either tongue. Prints tables:
+machine does meanwhile happens to all. The engine answers at once, in either tongue. agentic-api commits to
+SQLite with `synchronous NORMAL`, and has no other way; maitred is measured so, and with FULL, its default.
+Prints tables:
 
 added     a stored turn of its own over the same question put to the engine, one client
 chain     turns that each go on from the one before, with the whole of it sent to the engine

@@ -104,7 +104,12 @@ def maitred(name: str, port: int, url: str, work: Path, synchronous: str = "full
     config = work / f"{name}.yaml"
     config.write_text(OURS.format(port=port, admin=port + 500, engine=ENGINE_PORT, synchronous=synchronous))
     program, environ = (sys.executable, "-m", "maitred"), {"STORE_URL": url}
-    subprocess.run((*program, "db", "upgrade", "-c", config), env={**os.environ, **environ}, check=True)
+    subprocess.run(
+        (*program, "db", "upgrade", "-c", config),
+        env={**os.environ, **environ},
+        check=True,
+        capture_output=True,
+    )
     with process(work / f"{name}.log", *program, "serve", "-c", config, environ=environ) as pid:
         answers(port)
         yield Server(name, port, pid)
