@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from maitred.store.connections import lanes
+from maitred.store.secret import prove
+from maitred.store.store import Store
 from tests.store.place import on_loop, remembering
 
 
@@ -22,3 +25,14 @@ async def test_the_secret_is_drawn_once_however_many_ask(url: str) -> None:
         gateways = [await stack.enter_async_context(remembering(url)) for _ in range(6)]
         seals = await asyncio.gather(*[gateway.seal() for gateway in gateways])
         assert len({seal.close("a", "what was said") for seal in seals}) == 1
+
+
+@on_loop
+async def test_several_prove_at_once_that_they_can_write(url: str) -> None:
+    async with remembering(url):
+        store = Store.open(url)
+        reading, writing = lanes(store)
+        await asyncio.gather(*[writing.submit(prove) for _ in range(8)])
+        for lane in (reading, writing):
+            await asyncio.to_thread(lane.close)
+        await store.close()
