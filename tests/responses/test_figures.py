@@ -22,5 +22,5 @@ async def test_each_turn_is_counted_once_by_how_it_ended(url: str) -> None:
         assert figures.ended[Outcome.COMPLETED.index] == 3
         assert sum(figures.ended) == 4
         await it.place.until(lambda: "waiting" in figures.store)
-        assert figures.waiting == 0
+        await it.place.until(lambda: figures.waiting == 0)
         assert {"begin", "finish", "submit", "take"} <= figures.store.keys()

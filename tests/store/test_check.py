@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from maitred.store.rows import StoreError
 from maitred.store.state import StateStore
 from maitred.store.store import Store
+from tests.store import place
 from tests.store.place import on_loop
 from tests.store.postgres import Postgres, postgres
 
@@ -54,6 +56,23 @@ async def test_a_file_that_was_replaced_is_asked_again(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             await state.check()
     assert observed == ["check", "check"]
+
+
+@on_loop
+async def test_after_a_write_that_failed_what_can_only_be_read_is_not_enough(tmp_path: Path) -> None:
+    path = tmp_path / "maitred.db"
+    async with place.remembering(f"sqlite:///{path}", statement_s=0.05) as state:
+        await state.seal()
+        first = await place.kept(state)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError):
+                await place.kept(state)
+            assert (await state.response("a", first.id)).id == first.id
+            with pytest.raises(StoreError):
+                await state.check()
+        await state.check()
+        await place.kept(state)
 
 
 @pytest.fixture

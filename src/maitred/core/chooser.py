@@ -35,7 +35,7 @@ def least_loaded(
         if (adapter and adapter not in endpoint.facts.adapters) or full(endpoint, ticket, limits, now):
             continue
         burden = (endpoint.running + 1.0) * endpoint.slowness
-        if endpoint.share < 1:
+        if endpoint.share < 1.0:
             burden /= endpoint.share
         if best is None or burden < least or (burden == least and endpoint.turn < best.turn):
             best, least = endpoint, burden

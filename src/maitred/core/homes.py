@@ -76,7 +76,7 @@ def homes(
         if begun:
             tokens += begun * endpoint.begun
         tokens = (tokens - had * endpoint.kept) * endpoint.slowness
-        if endpoint.share < 1:
+        if endpoint.share < 1.0:
             tokens /= endpoint.share
         cost = (tokens + MISS * (most - had)) / endpoint.speed
         if costs is not None:

@@ -37,5 +37,5 @@ def learn(leg: Leg, usage: Usage) -> None:
     elif leg.incarnation == endpoint.incarnation:
         endpoint.thought = FADE * endpoint.thought + thought
         endpoint.found = FADE * endpoint.found + found
-        if endpoint.thought >= THOUGHT_MIN and endpoint.found > 0:
+        if endpoint.thought >= THOUGHT_MIN and endpoint.found > 0.0:
             endpoint.kept = endpoint.found / endpoint.thought

@@ -55,12 +55,12 @@ class Outputs:
             known[tenant] = float(tokens or 1)
         elif tokens > before:
             known[tenant] = before * UP
-        elif before > 1:
+        elif before > 1.0:
             known[tenant] = before * DOWN
         _of_all = self._of_all
         if tokens > _of_all:
             self._of_all = _of_all * UP
-        elif _of_all > 1:
+        elif _of_all > 1.0:
             self._of_all = _of_all * DOWN
 
 

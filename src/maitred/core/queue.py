@@ -82,7 +82,7 @@ class PoolQueue:
 
     # -- bounds -----------------------------------------------------------------------------------
 
-    def full(self, body_bytes: int, limits: PoolSettings, part: float = 1.0) -> bool:
+    def full(self, body_bytes: int, limits: PoolSettings, part: float = 1) -> bool:
         """Whether one more body of this size would pass a bound, or this part of it."""
         return (
             self.waiting >= limits.queue_requests_max * part

@@ -48,7 +48,7 @@ def ahead_s(rank: int, ttft_s: float) -> float:
 def places_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: float) -> bool:
     """No place is free, or the endpoint has asked to be left alone for a while."""
     cap = limits.cap or endpoint.cap or CAP_START
-    if endpoint.share < 1 or ticket.rank:
+    if endpoint.share < 1.0 or ticket.rank:
         cap = max(1, int(cap * endpoint.share * part(ticket)))
     return endpoint.running >= cap or endpoint.rests_until > now
 
@@ -81,7 +81,7 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
     Asked of each endpoint for each request, so `kv_full` is written out here; a test holds them together.
     """
     cap, left = limits.cap or endpoint.cap or CAP_START, 1.0
-    if ticket.rank or endpoint.share < 1:
+    if ticket.rank or endpoint.share < 1.0:
         left = part(ticket)
         cap = max(1, int(cap * endpoint.share * left))
     running = endpoint.running

@@ -25,7 +25,7 @@ from maitred.net.client import AnswerHead, ClientConnection
 from maitred.proxy.answer import Answered, UpstreamFailed, answer_lines, failure_of_head, in_clients_shape
 from maitred.proxy.exchange import Exchange
 from maitred.wire import errors
-from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of, judge_whole
+from maitred.wire.judge import NO_ANSWER, Judge, StreamJudge, WholeJudge, grammar_of
 from maitred.wire.undo import USAGE, Undo
 
 STOCK_READS = 16
@@ -213,9 +213,9 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _pass_whole(self, body: bytes) -> None:
         """A plain answer in one read, which is nearly every one."""
-        failure, usage = judge_whole(grammar_of(self._order.request.api), body)
-        if failure is not None:
-            self._fail(failure)
+        is_error, usage = grammar_of(self._order.request.api).read_whole(body)
+        if is_error:
+            self._fail(NO_ANSWER)
             return
         if self._order.route.served_as is not None:
             self._undo = self._what_to_undo(streamed=False)

@@ -108,6 +108,7 @@ class Background:
         store = site.memory.opened
         if store is None:
             return
+        await store.check()  # what cannot be kept is not made
         if (now := site.wall()) >= self._count_at:
             site.figures.waiting = await store.waiting()
             self._count_at = now + COUNT_S

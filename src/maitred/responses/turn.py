@@ -142,7 +142,7 @@ class Turn:
             self.history = begun if conversation is not None else self.history
         elif conversation is not None:
             self.history = await store.conversation_history(tenant, conversation, self._bounds())
-        elif opens and previous is None:
+        elif opens:
             await store.check()  # else only the end of the turn would show that it cannot be kept
 
     def _bounds(self) -> Bounds:

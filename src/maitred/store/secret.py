@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 
-from sqlalchemy import Column, Connection, LargeBinary, String, Table, insert, select
+from sqlalchemy import Column, Connection, LargeBinary, String, Table, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from maitred.store.tables import metadata
 
 SECRET_BYTES = 32
 SEALING = "sealing"
+PROOF, PROOF_BYTES = "proof", 64 * 1024
 
 kept = Table(
     "secrets",
@@ -32,3 +33,10 @@ def secret(connection: Connection) -> bytes:
     except IntegrityError:  # another gateway was quicker
         return bytes(connection.scalar(asked) or b"")
     return drawn
+
+
+def prove(connection: Connection) -> None:
+    """Write something new, of the size of a turn: of a full disk it shows what no read does."""
+    drawn = secrets.token_bytes(PROOF_BYTES)
+    if not connection.execute(update(kept).where(kept.c.name == PROOF).values(value=drawn)).rowcount:
+        connection.execute(insert(kept).values(name=PROOF, value=drawn))

@@ -60,6 +60,7 @@ class StateStore:
         self._reading: Lane | None = None
         self._writing: Lane | None = None
         self._worked_at = -math.inf
+        self._unwritten = False
         self._seal: Seal | None = None
 
     async def start(self) -> None:
@@ -75,7 +76,13 @@ class StateStore:
                 await asyncio.to_thread(lane.close)
 
     async def check(self) -> None:
-        """See that the database answers; that it did a moment ago will do where no connection has ended."""
+        """See that the database answers; that it did a moment ago will do where no connection has ended.
+
+        After a write that failed only another will do: what can be read may be full or locked all the same.
+        """
+        if self._unwritten:
+            await self._write("check", secret.prove)
+            self._unwritten = False
         fresh = time.monotonic() - self._worked_at < FRESH_S
         if not fresh or not all(lane and lane.usable for lane in (self._reading, self._writing)):
             await self._read("check", turns.check)
@@ -252,6 +259,7 @@ class StateStore:
             return done
         except StoreError:
             self._worked_at = -math.inf
+            self._unwritten |= lane is self._writing
             raise
         finally:
             self._observed(operation, time.monotonic() - began)

@@ -23,7 +23,7 @@ CLOSING_BYTES_MAX = 64
 """More than the first line of a last event has."""
 
 _ERROR = Failure(FailureKind.ERROR_EVENT, detail="the engine sent an error event")
-_NO_ANSWER = Failure(FailureKind.ERROR_EVENT, detail="the engine answered 200 with an error")
+NO_ANSWER = Failure(FailureKind.ERROR_EVENT, detail="the engine answered 200 with an error")
 _CUT = Failure(FailureKind.TRUNCATED, detail="the connection closed before the end of the answer")
 
 
@@ -33,12 +33,6 @@ _GRAMMARS[Api.RESPONSES] = native.GRAMMAR
 
 grammar_of: Callable[[Api], Grammar] = _GRAMMARS.__getitem__
 """How answers to clients of an API are read."""
-
-
-def judge_whole(grammar: Grammar, body: bytes) -> tuple[Failure | None, Usage | None]:
-    """Judge all of a JSON answer with status 200: what is wrong with it, and its usage."""
-    is_error, usage = grammar.read_whole(body)
-    return _NO_ANSWER if is_error else None, usage
 
 
 class Judge(Protocol):
@@ -175,9 +169,9 @@ class WholeJudge:
         if complete:
             if self._until_close and not is_json(body):
                 return _CUT
-            failure, self._usage = judge_whole(self._grammar, body)
-            if failure is not None and not self._refused:
-                return failure
+            is_error, self._usage = self._grammar.read_whole(body)
+            if is_error and not self._refused:
+                return NO_ANSWER
             self.begun = True
         return None
 
