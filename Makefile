@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements.txt requirements-model.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-slow test-vllm check bench-dataplane bench-core bench-routing lock clean
+.PHONY: help install serve test test-slow test-vllm check bench-dataplane bench-core bench-responses bench-routing lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench-dataplane: .venv/installed ## CPU per request and per chunk, beside peers 
 
 bench-core: .venv/installed ## What a request costs the core while 100,000 wait
 	$(BIN)/python benchmarks/core_queue.py
+
+bench-responses: .venv/installed ## Stored turns of the Responses API, beside agentic-api (QUICK=1: half a minute)
+	$(BIN)/python benchmarks/responses.py $(if $(QUICK),--quick)
 
 bench-routing: .venv/installed ## Routing policies beside each other, an hour on two cores (QUICK=1: three minutes)
 	$(BIN)/python benchmarks/routing.py $(if $(QUICK),--quick)

@@ -3,8 +3,9 @@
 
     .venv/bin/python benchmarks/decision_cost.py
 
-One decision is looking a prompt up in the index, choosing, and writing down where it went. Half the prompts
-go on with what an endpoint has, half are new; the index is as full as it gets, and streams run everywhere.
+One decision is looking a prompt up in the index, choosing, and writing down where it went and, of one before
+it, that it is over. Half the prompts go on with what an endpoint has, half are new; the index is as full as
+it gets, and streams run everywhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import deque
 from random import Random
 
 from maitred.core.homes import homes
@@ -24,6 +26,7 @@ from maitred.core.words import (
     EndpointState,
     Facts,
     Identity,
+    Leg,
     PoolSettings,
     Request,
 )
@@ -34,6 +37,8 @@ BYTES_PER_TOKEN = 4
 FLEETS = (16, 256)
 BODIES = {"2 KB": 2_000, "64 KB": 64_000}
 CALLS = 4_000
+RUNNING = 4
+"""Legs of one endpoint, of which the index is told; more would hold all there is of it."""
 GOALS_US = {("2 KB", 16): 15.0, ("64 KB", 16): 60.0}
 
 
@@ -47,6 +52,7 @@ class House:
         self.keys = sum(end <= body_bytes for end in BYTE_ENDS)
         self.body_bytes = body_bytes
         self.known: list[tuple[int, ...]] = []
+        self.running: deque[Leg] = deque()
         self.endpoints = [self.endpoint(number) for number in range(endpoints)]
 
     def endpoint(self, number: int) -> Endpoint:
@@ -76,7 +82,10 @@ class House:
         endpoint = homes(self.endpoints, ticket, self.limits, 0.0)
         assert endpoint is not None
         prefixes.seated(ticket, endpoint)
+        if len(self.running) >= RUNNING * len(self.endpoints):
+            prefixes.left(self.running.popleft())
         took_us = (time.thread_time_ns() - since) / 1000
+        self.running.append(Leg(turn, ticket, endpoint, endpoint.incarnation, 1, 0.0))
         endpoint.turn, endpoint.running = turn, self.random.randrange(64)
         return took_us
 

@@ -105,7 +105,7 @@ def loads(traces: Path, folder: Path) -> Iterator[Ladder | Replay]:
     talk = _unpacked(traces, "mooncake_fast25_conversation_trace.jsonl", folder)
     made = _unpacked(traces, "mooncake_fast25_synthetic_trace.jsonl", folder)
     code = _unpacked(traces, "azure_llm_2023_code.csv", folder)
-    yield Replay("conversation", "Mooncake, conversations", talk, folder, (1.85, 2.1, 2.2))
+    yield Replay("conversation", "Mooncake, conversations", talk, folder, (1.85, 2.1, 2.2, 2.3))
     yield Replay("synthetic", "Mooncake, synthetic", made, folder, (1.0, 1.3, 1.6), seeds=1)
     yield Replay("code", "Azure, code", code, folder, (2.0, 4.0, 6.0), seeds=1)
     yield Replay("mixed", "A mixed fleet", talk, folder, (1.1, 1.25, 1.4), rows=4000, slow=4)

@@ -316,6 +316,21 @@ async def test_a_store_without_keys_is_for_the_accounts_and_lets_everybody_in(tm
 
 
 @on_sockets
+async def test_a_store_may_come_with_a_reload_and_only_another_one_needs_a_restart(tmp_path: Path) -> None:
+    async with serving() as place:
+        kept = structs.replace(place.app.config, auth=AUTH, store=Store(f"sqlite:///{tmp_path}/m.db"))
+        assert place.app.apply(kept) == []
+        _, key = await add(kept)
+        await place.until(lambda: bool(_known(place)))
+        assert (await ask(place, key)).status == 200
+        assert place.app.apply(structs.replace(kept, store=Store(f"sqlite:///{tmp_path}/n.db"))) == [
+            "store.url"
+        ]
+        assert (await ask(place, key)).status == 200
+        assert place.app.apply(kept) == []
+
+
+@on_sockets
 async def test_a_key_that_is_revoked_while_its_body_comes_is_refused(tmp_path: Path) -> None:
     async with guarded(tmp_path) as place:
         id_, key = await add(place.app.config)

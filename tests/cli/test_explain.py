@@ -84,6 +84,7 @@ def test_why_another_than_the_home_was_chosen() -> None:
     assert why(**away, measure="score").endswith("but it was full.")
     for why_not, said in {
         "kept": "it was kept for another request",
+        "zone": "it is in another zone",
         "session": "it was left out: session",
     }.items():
         away["candidates"] = (OTHER, structs.replace(HOME, why_not=why_not))
@@ -101,6 +102,9 @@ def test_why_one_of_a_policy_that_has_no_homes_was_chosen() -> None:
     assert why(**plain, measure="requests") == "m/a:1 was chosen for the fewest requests."
     assert why(**plain, measure="score") == "m/a:1 was chosen by a picker that does not always take the best."
     assert why(**plain, measure="") == "m/a:1 was chosen by a policy that does not tell what it compares."
+    assert why(policy="exploration", home="").startswith(
+        "m/a:1 was chosen to see whether it is as slow as it was; "
+    )
     assert why(home="").endswith("; nobody has much of this prompt, so it has no home.")
 
 

@@ -180,9 +180,9 @@ def test_the_tables_are_upgraded_and_a_store_that_is_away_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert said("keys", "list") == "There are no keys."
-    assert said("db", "upgrade") == "the tables are of version 0001"
+    assert said("db", "upgrade") == "the tables are of version 0002"
     with sqlite3.connect("maitred.db") as book:
-        assert book.execute("SELECT version_num FROM maitred_version").fetchall() == [("0001",)]
+        assert book.execute("SELECT version_num FROM maitred_version").fetchall() == [("0002",)]
     book.close()
     monkeypatch.setenv("MAITRED_STORE_URL", "postgresql://me:canary-pw@127.0.0.1:1/m")
     away = run("db", "upgrade")
@@ -193,3 +193,30 @@ def test_the_tables_are_upgraded_and_a_store_that_is_away_is_one_line(
     bad = run("keys", "list")
     assert (bad.exit_code, bad.output.startswith("store.url: it is no URL of a database")) == (2, True)
     assert "canary" not in bad.output
+
+
+def test_stats_tell_what_each_tenant_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nothing = run("db", "stats")
+    assert (nothing.exit_code, nothing.output) == (
+        1,
+        "Error: sqlite:///maitred.db: nothing is kept there yet\n",
+    )
+    assert not Path("maitred.db").exists()
+    said("db", "upgrade")
+    assert said("db", "stats") == "sqlite:///maitred.db holds nothing"
+    with sqlite3.connect("maitred.db") as book:
+        for id_ in ("conv_1", "conv_2"):
+            book.execute("INSERT INTO conversations VALUES (?, 'su\x1bpport', NULL, 1, 2, '{}')", [id_])
+    book.close()
+    assert said("db", "stats").splitlines() == [
+        "tenant    table          rows  bytes",
+        "su?pport  conversations  2     4",
+    ]
+    assert json.loads(said("db", "stats", "--json")) == [
+        {"table": "conversations", "tenant": "su\x1bpport", "rows": 2, "bytes": 4}
+    ]
+    monkeypatch.delenv("MAITRED_AUTH_KEYS")
+    monkeypatch.delenv("MAITRED_AUTH_PEPPER")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    elsewhere = run("db", "stats")
+    assert "state/maitred/maitred.db: nothing is kept there yet" in elsewhere.output

@@ -376,7 +376,7 @@ def test_only_single_values_outside_models_have_environment_names() -> None:
     assert names["MAITRED_JOURNAL_FILE"] == "journal.file"
     assert not names.keys() & {"MAITRED_VERSION", "MAITRED_ENDPOINTS", "MAITRED_MODELS", "MAITRED_PORT"}
     assert not names.keys() & {"MAITRED_HTTP_CORS", "MAITRED_ADMIN_HOSTS", "MAITRED_ADMIN_URL"}
-    assert len(names) == 60
+    assert len(names) == 82
 
 
 def test_keys_need_no_file() -> None:
@@ -430,3 +430,10 @@ def test_a_journal_can_be_set_by_the_environment_alone() -> None:
     journal = load(None, ENGINES, environ={"MAITRED_JOURNAL_FILE": "j"}).journal
     assert journal is not None
     assert journal.file == Path("j")
+
+
+def test_an_engine_of_which_more_is_said_has_to_be_among_the_endpoints(load_text: Load) -> None:
+    text = "version: 1\nmodels:\n  - {name: a, endpoints: ['http://h:1'], engines: [{endpoint: 'HTTP://H:1/'}]}\n"
+    assert load_text(text).models[0].engines[0].endpoint == "http://h:1"
+    [error] = errors_of(load_text, text.replace("H:1/", "i:1"))
+    assert error == "maitred.yaml:3 models[0]: http://i:1 in engines is none of its endpoints"

@@ -11,7 +11,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from maitred.config import auth, flow, kinds, routing
+from maitred.config import auth, flow, kinds, mcp, routing
 from maitred.config.auth import Auth, Store
 from maitred.config.flow import Tenant
 from maitred.config.kinds import Address, Kind
@@ -40,7 +40,7 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (kinds.USD, st.integers(0, 10**15 - 1)),
     (kinds.BUDGET, st.integers(1, 10**15 - 1)),
     (kinds.PERCENT, st.integers(0, 100).map(lambda percent: percent / 100)),
-    *((kind, TEXT) for kind in (kinds.TEXT, auth.ISSUER, auth.AUDIENCE, flow.BAND)),
+    *((kind, TEXT) for kind in (kinds.TEXT, auth.ISSUER, auth.AUDIENCE, flow.BAND, mcp.TOOL)),
     (kinds.FILE, TEXT.map(Path)),
     (kinds.HIDDEN_FILE, TEXT.map(Path)),
     (kinds.SWITCH, st.booleans()),
@@ -52,6 +52,8 @@ LEAVES: list[tuple[Kind, st.SearchStrategy[Any]]] = [
     (routing.POLICY, st.sampled_from(ROUTING.names)),
     (auth.DATABASE, st.sampled_from(["sqlite:///maitred.db", "sqlite:////var/lib/maitred.db"])),
     (auth.JWKS, st.sampled_from(["https://sso/keys?of=all", "http://127.0.0.1:1/jwks"])),
+    (mcp.URL, st.sampled_from(["https://tools.example.com/mcp", "http://127.0.0.1:1/?of=all"])),
+    (mcp.HEADER, st.sampled_from(["x-api-version", "X-Team"])),
     (kinds.DNS, st.sampled_from(["http://engines", "http://engines.example.com:8000"])),
     (
         kinds.ENDPOINT,
@@ -74,7 +76,7 @@ def values(kind: Shape) -> st.SearchStrategy[Any]:
             tuple
         )
     if isinstance(kind, Mapped):
-        return st.dictionaries(TEXT, values(kind.item), max_size=3)
+        return st.dictionaries(values(kind.name), values(kind.item), max_size=3)
     if isinstance(kind, Forms):
         return st.one_of(*(values(shape) for shape in kind.shapes))
     if isinstance(kind, Chosen):
@@ -131,11 +133,21 @@ def loadable(config: Config) -> Config:
     )
     names = tuple(band.name for band in bands)
     money = {} if models else {"usd_per_day": None, "usd_per_month": None}
+    labels = tuple(config.mcp.servers)
     tenants = {
-        name: structs.replace(tenant, bands=names, budget=structs.replace(tenant.budget, **money))
+        name: structs.replace(tenant, bands=names, mcp=labels, budget=structs.replace(tenant.budget, **money))
         for name, tenant in {**config.tenants, "": config.default_tenant}.items()
     }
     default_tenant = structs.replace(tenants.pop(""), bands=names[:1])
+    servers = {
+        label: structs.replace(
+            server,
+            authorization=EnvSecret("TOKEN") if server.authorization else None,
+            headers={name: EnvSecret("TOKEN") for name in server.headers},
+        )
+        for label, server in config.mcp.servers.items()
+    }
+    config = structs.replace(config, mcp=structs.replace(config.mcp, servers=servers))
     config = structs.replace(config, bands=bands, tenants=tenants, default_tenant=default_tenant)
     if models:
         return structs.replace(config, models=tuple(models), endpoints=())
@@ -200,9 +212,9 @@ def described(body: dict[str, Any], at: str = "") -> dict[str, dict[str, Any]]:
     for key, value in body["properties"].items():
         assert value["description"].endswith(".")
         items = value.get("items", {})
-        if isinstance(value.get("additionalProperties"), dict):
+        if "properties" in (value.get("additionalProperties") or {}):
             found |= described(value["additionalProperties"], f"{at}{key}.NAME.")
-        elif value.get("type") == "object":
+        elif "properties" in value:
             found |= described(value, f"{at}{key}.")
         elif items.get("type") == "object":
             found |= described(items, f"{at}{key}[].")

@@ -9,13 +9,14 @@ import pytest
 
 from maitred.config.flow import Band, Budget, ModelLimits, Price, Rates, Tenant
 from maitred.config.load import load
+from maitred.config.place import Engine
 from maitred.config.raw import ConfigError
 from maitred.config.setting import Forms, fields_of, leaves
 from maitred.config.show import default_words
 from maitred.config.tree import STEERING_FIELDS, Config, Health, Model, Queue, Slo, Upstream
 from maitred.core.limits import FREE, UNLIMITED, Limits
 from maitred.core.limits import Price as CorePrice
-from maitred.core.words import BandSettings, HealthSettings, PoolSettings, Settings, TenantSettings
+from maitred.core.words import BandSettings, HealthSettings, Place, PoolSettings, Settings, TenantSettings
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -43,6 +44,15 @@ def test_the_core_gets_a_pool_for_each_model() -> None:
         attempts_max=7,
         health=HealthSettings(failures_max=3, slow_start_s=2.0, quarantine_s=1.0),
     )
+
+
+def test_the_core_gets_what_is_said_of_single_engines() -> None:
+    far, slow = "http://far:1", "http://slow:1"
+    engines = (Engine(far, zone="y"), Engine(slow, prefill_rate=3000))
+    model = Model("a", ("http://h:1", far, slow), prefill_rate=9000, engines=engines)
+    pool = Config(models=(model,), zone="x").core_settings().pools["a"]
+    assert (pool.speed, pool.zone) == (9000.0, "x")
+    assert pool.places == {"a/far:1": Place("y"), "a/slow:1": Place(speed=3000.0)}
 
 
 def test_a_model_with_defaults_is_the_core_s_default_pool() -> None:
@@ -112,11 +122,11 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
 
 def test_the_documented_examples_load(tmp_path: Path) -> None:
     *examples, _ = fences("yaml")
-    assert len(examples) == 7
+    assert len(examples) == 9
     for example in examples:
         path = tmp_path / "maitred.yaml"
         path.write_text(example)
-        secrets = ("MAITRED_ADMIN_TOKEN", "MAITRED_AUTH_PEPPER", "MAITRED_STORE_URL")
+        secrets = ("MAITRED_ADMIN_TOKEN", "MAITRED_AUTH_PEPPER", "MAITRED_STORE_URL", "GITHUB_MCP_TOKEN")
         environ = {name: "0123456789abcdef" for name in secrets if name in example}
         load(path, environ=environ)
 
@@ -126,6 +136,7 @@ def test_what_can_be_written_in_several_forms_is_documented_in_all_of_them() -> 
     assert forms.keys() == {
         *("admin.token", "models[].endpoints", "models[].tokens", "models[].routing", "store.url"),
         *("auth", "auth.pepper", "auth.jwt.jwks", "models[].cache.secret"),
+        *("mcp.servers.NAME.authorization", "mcp.servers.NAME.approval"),
     }
     for setting in forms.values():
         assert isinstance(setting.kind, Forms)

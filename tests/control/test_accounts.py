@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from maitred.control.accounts import DAY_S, DAYS_MAX, Accountant, AccountBook, periods_at
+from maitred.control.accounts import DAY_S, DAYS_MAX, READ_S, Accountant, AccountBook, periods_at
 from maitred.core.limiter import Limiter
 from maitred.core.limits import FREE, Accounts, Limits, Periods, Price, Spent
 from maitred.core.outcome import Outcome, Refusal
@@ -152,6 +152,25 @@ def test_several_gateways_add_up() -> None:
     one.work()
     assert one.spent == Spent(950, 950, 950, 950)
     assert book.rows[NAME].day_tokens == 950
+
+
+def test_what_others_spend_is_learned_after_a_while_by_who_charges_nothing() -> None:
+    book = Memory()
+    one, two = Gate(book), Gate(book)
+    for gate in (one, two):
+        gate.work()
+    one.spend(500)
+    one.work()
+    two.now = READ_S - 1
+    two.work()
+    assert two.spent == Spent()
+    two.now = READ_S
+    two.work()
+    assert two.spent == Spent(500, 500, 500, 500)
+    two.spend(100)
+    two.now = 2 * READ_S  # read and written in one go: nothing is counted twice
+    two.work()
+    assert two.spent == Spent(600, 600, 600, 600)
 
 
 def test_nothing_is_written_or_told_while_nothing_moves() -> None:

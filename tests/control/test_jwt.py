@@ -200,6 +200,27 @@ def test_what_is_no_key_set_leaves_the_last_one(issuer: Issuer, raw: bytes) -> N
     assert (issuer.told, issuer.changes) == ([], 1)
 
 
+@pytest.mark.parametrize(
+    ("claims", "may_set"),
+    [
+        ({"rights": "receipt slo"}, ("receipt", "slo")),
+        ({"rights": ["band"]}, ("band",)),
+        ({"rights": []}, ()),
+        ({}, ()),
+    ],
+)
+def test_a_claim_says_what_requests_may_say_of_themselves(
+    monkeypatch: pytest.MonkeyPatch, claims: dict[str, Any], may_set: tuple[str, ...]
+) -> None:
+    issuer = Issuer(monkeypatch, may_set="rights")
+    issuer.read()
+    assert issuer.verifier.verify(token(**claims)).identity.may_set == may_set
+    assert issuer.refused(token(rights=5)).outcome is Outcome.UNAUTHENTICATED
+    unasked = Issuer(monkeypatch)
+    unasked.read()
+    assert unasked.verifier.verify(token(rights="receipt")).identity.may_set == ()
+
+
 def test_claims_give_tenant_models_and_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     issuer = Issuer(monkeypatch, tenant="team", models="models", bands="scope")
     issuer.read()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from maitred.control.keys import READING_S, REFRESH_S, KeyTable, digest, mint
+from maitred.control.keys import READING_S, REFRESH_S, WHOLE_S, KeyTable, digest, mint
 from maitred.core.limits import Limits
 from maitred.core.words import Identity
 from maitred.net.virtual import run
@@ -16,6 +16,7 @@ from maitred.store.rows import KeyRow, SchemaError, StoreError
 
 PEPPER = b"a pepper of the tests"
 ROW = KeyRow("a", digest(PEPPER, b"key-a"), "support", 1, ("m",), ("chat",), ("band",), Limits(concurrent=2))
+ROW_IDENTITY = Identity("support", "a", ("m",), ("chat",), ("band",), Limits(concurrent=2))
 OTHER = KeyRow("b", digest(PEPPER, b"key-b"), "nightly", 2, expires_ms=5_000)
 
 
@@ -75,9 +76,7 @@ def test_a_key_says_what_it_gives() -> None:
     assert (desk.knows(b"key-a"), desk.table.current) == (None, False)
     assert desk.refresh() is None
     assert desk.table.current
-    assert desk.knows(b"key-a") == Identity(
-        "support", "a", ("m",), ("chat",), ("band",), Limits(concurrent=2)
-    )
+    assert desk.knows(b"key-a") == ROW_IDENTITY
     known = desk.table.find(OTHER.digest)
     assert known is not None
     assert (known.until, known.identity.key) == (5.0, "b")
@@ -93,6 +92,21 @@ def test_what_did_not_change_is_not_read_again() -> None:
     desk.refresh()
     assert (desk.source.reads, desk.changes) == (2, 2)
     assert desk.knows(b"key-b") is not None
+
+
+def test_what_was_changed_by_hand_is_seen_after_a_while() -> None:
+    desk = Desk(ROW)
+    desk.refresh()
+    desk.source.rows = (structs.replace(ROW, tenant="another"),)  # of which the mark tells nothing
+    desk.refresh()
+    assert (desk.source.reads, desk.knows(b"key-a")) == (1, ROW_IDENTITY)
+    desk.now += WHOLE_S
+    desk.refresh()
+    assert (desk.source.reads, desk.changes) == (2, 2)
+    assert (desk.knows(b"key-a") or ROW_IDENTITY).tenant == "another"
+    desk.now += WHOLE_S
+    desk.refresh()
+    assert (desk.source.reads, desk.changes) == (3, 2)  # nobody has to be looked up anew
 
 
 def test_a_revoked_key_is_gone_with_the_next_reading() -> None:

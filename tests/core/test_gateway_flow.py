@@ -624,3 +624,21 @@ def test_of_two_rests_the_later_end_holds() -> None:
         hall.fail(leg, FailureKind.STATUS_429, retry_after_s=asked_s)
         ends.append(leg.endpoint.rests_until - hall.now)
     assert ends == [30.0, 30.0, 40.0]
+
+
+def test_nobody_is_refused_for_the_pause_between_two_generations_of_answers() -> None:
+    """Fifty at once take twenty seconds, all together: who comes in the middle need not wait for ever."""
+    hall = banded(BandSettings("chat"), cap=50, queue_wait_s=100.0)
+    waited_s = []
+    for _ in range(200):
+        hall.accept()
+        hall.release()
+    for _generation in range(8):
+        for _second in range(19):
+            hall.now += 1
+            hall.accept()
+            hall.release()
+        hall.now += 1
+        waited_s += [hall.now - ticket.arrival for ticket in serve_next(hall)]
+    assert 60 < max(waited_s) <= 80
+    assert not any(ticket.outcome is Outcome.QUEUE_DEADLINE for ticket in hall.tickets)

@@ -9,9 +9,10 @@ import pytest
 
 from maitred.core import pool
 from maitred.core.homes import MISS, STREAM_TOKENS
+from maitred.core.journal import replay
 from maitred.core.outcome import FailureKind
 from maitred.core.prefix import REUSE_GUESS, REUSE_WEIGHT
-from maitred.core.words import SPEED_GUESS, Leg, Phase, PoolSettings, Settings, Ticket, Usage
+from maitred.core.words import SPEED_GUESS, KvEvents, Leg, Phase, PoolSettings, Settings, Ticket, Usage
 from tests.core.hall import Hall, limited
 
 BLOCK = 16
@@ -92,6 +93,26 @@ def test_what_is_cached_needs_no_room_and_is_not_read() -> None:
     assert hall.endpoint(home).reserved == 352
     hall.finish(leg.ticket)
     assert (hall.endpoint(home).reserved, hall.endpoint(home).reading) == (0, {})
+
+
+@pytest.mark.parametrize("end", ["finishes", "leaves", "fails"])
+def test_what_no_leg_uses_any_more_makes_room(end: str) -> None:
+    hall = opened("a")
+    leg = sits(hall, 1)
+    prefixes = hall.gateway._pools["p"].prefixes
+    assert prefixes is not None
+    held = prefixes._held[leg.endpoint.name]
+    assert (len(held.users), len(held.idle)) == (TOKENS // BLOCK, 0)
+    match end:
+        case "finishes":
+            hall.finish(leg.ticket)
+        case "leaves":
+            hall.gateway.leave(leg, None, hall.now)
+        case "fails":
+            hall.fail(leg, FailureKind.RESET)
+    assert (len(held.users), held.tokens) == (0, TOKENS)
+    hall.finish(leg.ticket)
+    assert (len(held.users), held.tokens) == (0, TOKENS)
 
 
 def test_elsewhere_all_of_it_is_set_aside() -> None:
@@ -333,3 +354,16 @@ def test_beginnings_are_forgotten_with_the_policy_that_counts_them() -> None:
     assert sum(endpoint.begun for endpoint in endpoints) == 1
     hall.set(limited(routing="least-requests"))
     assert sum(endpoint.begun for endpoint in endpoints) == 0
+
+
+@pytest.mark.parametrize("telling", [False, True])
+def test_home_is_where_a_prompt_really_went(telling: bool) -> None:
+    """By what is thought; and where engines tell, until they should have told of it."""
+    hall = opened("ab", cap=9)
+    for name in ("p/a:1", "p/b:1") if telling else ():
+        hall.gateway.update(KvEvents(name, cleared=True), hall.now)
+    leg = sits(hall, 1)
+    other = "p/b:1" if leg.endpoint.name == "p/a:1" else "p/a:1"
+    hall.gateway.sent(leg, hall.now, other)
+    assert asks(hall, 1).cached[other] == TOKENS
+    assert replay(hall.lines) == len(hall.lines) - 1

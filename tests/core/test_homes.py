@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core import saturation
-from maitred.core.homes import BEGUN_TOKENS, HOLD_MAX_S, MISS, SHARED, STREAM_TOKENS, homes
+from maitred.core.homes import BEGUN_TOKENS, HOLD_MAX_S, MISS, SHARED, STREAM_TOKENS, WAIT_TOKENS, homes
 from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Ticket
 from tests.core import places
 from tests.core.places import endpoint
@@ -111,6 +111,19 @@ def test_a_running_stream_counts_as_a_few_tokens() -> None:
     assert choose(a, b, of=ticket()) == "b"
     reads(b, 5 * STREAM_TOKENS + 1)
     assert choose(a, b, of=ticket()) == "a"
+
+
+@pytest.mark.parametrize("answer", [WAIT_TOKENS / 2, 50.0])
+def test_a_prompt_counts_for_those_that_wait_for_it_the_more_the_shorter_answers_are(answer: float) -> None:
+    a, b = two()
+    a.running = 5
+    each = STREAM_TOKENS + int(1000 * min(1.0, WAIT_TOKENS / answer))
+    comes = ticket()
+    comes.expected = answer
+    reads(b, 5 * each - 1)
+    assert choose(a, b, of=comes) == "b"
+    reads(b, 2)
+    assert choose(a, b, of=comes) == "a"
 
 
 def test_the_one_that_reads_faster() -> None:

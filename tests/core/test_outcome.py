@@ -45,6 +45,12 @@ ANSWERS: dict[str, tuple[int, str, str, int, str, bool | None]] = {
     "quarantined": (500, "quarantined", SERVER, 500, API, False),
     "failed_internal": (500, "failed_internal", SERVER, 500, API, False),
     "client_gone": (499, "client_gone", "client_error", 499, API, None),
+    "not_found": (404, "not_found", REQUEST, 404, NOT_FOUND, False),
+    "previous_not_found": (404, "previous_response_not_found", REQUEST, 404, NOT_FOUND, False),
+    "conversation_locked": (409, "conversation_locked", REQUEST, 409, REQUEST, True),
+    "response_running": (409, "response_in_progress", REQUEST, 409, REQUEST, True),
+    "key_reused": (422, "idempotency_key_reused", REQUEST, 422, REQUEST, False),
+    "store_unavailable": (503, "store_unavailable", SERVER, 529, BUSY, True),
 }
 
 # repeatable elsewhere, the endpoint is at fault, how the ticket ends

@@ -136,7 +136,7 @@ def endpoint(**more: object) -> Endpoint:
 @pytest.mark.parametrize(("cap", "own", "places"), [(4, 0, 4), (0, 9, 9), (0, 0, CAP_START)])
 def test_the_time_to_drain_goes_by_all_places(cap: int, own: int, places: int) -> None:
     some = pool(cap=cap)
-    some.served(8.0)
+    some.service_s = 8.0
     for _ in range(9):
         some.queue.push(ticket(some))
     assert some.drain_s([endpoint(cap=own)], NOW) == pytest.approx(10 * 8.0 / places)
@@ -184,7 +184,7 @@ def test_another_order_or_fairness_reaches_who_waits() -> None:
 
 
 def test_a_policy_remembers_so_many_times_what_an_endpoint_holds() -> None:
-    of = pool(routing="default")
+    of = pool(routing="smg-cache-aware")
     endpoint = Endpoint("p/a:1", "p", "", EndpointState.READY, facts=Facts(kv_tokens=1000))
     prompts = [
         ticket(of, prompt_tokens=800, prompt_exact=True, blocks=(number,), block_tokens=800)
@@ -222,7 +222,7 @@ def test_no_more_of_a_prompt_is_cached_than_it_is_thought_to_have() -> None:
     request = {"prompt_tokens": 1000, "body_bytes": 4096, "prefix": tuple(range(1, 9))}
     one = ticket(here, **request)
     assert here.prefixes is not None
-    here.prefixes.sent(one.request, place, 10**6)
+    here.prefixes.sent(one.request, place)
     here.look_up(one, NOW)
     assert 0 <= one.fresh < one.prompt_tokens // 4
     assert one.need >= 0

@@ -239,6 +239,19 @@ def test_the_wait_is_that_of_those_before_in_this_tenants_part() -> None:
     assert queue.wait_s(of(HIGH, "new"), TEN, now) == pytest.approx(3.0, rel=0.1)  # each of two goes once
 
 
+def test_a_pause_says_nothing_until_answers_must_be_over() -> None:
+    queue = bands(HIGH, LOW)
+    now = paced(queue, 20)
+    fill(queue, 9, HIGH)
+    fill(queue, 9, LOW)
+    known = queue.wait_s(of(HIGH), TEN, now)
+    assert known is not None
+    assert queue.wait_s(of(HIGH), TEN, now + 60, answer_s=30.0) == pytest.approx(known)
+    assert (queue.wait_s(of(HIGH), TEN, now + 90, answer_s=30.0) or 0) > 2 * known
+    queue.serve(next(queue._bands[LOW].heads()), now + 60)  # others go on: that is no pause
+    assert (queue.wait_s(of(HIGH), TEN, now + 60, answer_s=30.0) or 0) > 3 * known
+
+
 def test_no_wait_is_known_where_nobody_of_the_band_waits() -> None:
     queue = bands(HIGH, LOW)
     now = paced(queue, 20)

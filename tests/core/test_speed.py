@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core import saturation, speed
-from maitred.core.speed import ALIKE, SLOW, TOLD_MIN, share, tpot_s, ttft_s
+from maitred.core.speed import ALIKE, SLOW, TOLD_MIN, expect, share, tpot_s, ttft_s
 from maitred.core.words import (
     SPEED_GUESS,
     Api,
@@ -193,6 +193,17 @@ def test_one_that_has_told_little_is_thought_to_be_much_like_its_peers() -> None
     new, young = endpoint("p/new"), endpoint("p/young", 100.0, told=TOLD_MIN // 2)
     share([new, young, *pool(10_000, 10_000)])
     assert [new.speed, young.speed] == pytest.approx([10_000, 1000])
+
+
+def test_what_was_said_of_it_counts_as_far_as_it_was_right_of_its_peers() -> None:
+    new, peers = endpoint("p/new"), pool(10_000, 10_000)
+    expect(new, 2000.0)
+    assert new.speed == pytest.approx(1 / new.reads.slope) == 2000
+    for each in peers:
+        expect(each, 8000.0)
+    assert peers[0].speed != 8000  # it has shown another one
+    share([new, *peers])
+    assert new.speed == pytest.approx(2500)
 
 
 def test_where_nobody_has_told_much_the_more_told_counts_more() -> None:

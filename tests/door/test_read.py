@@ -17,7 +17,7 @@ from maitred.wire.requests import STRICT, Rules
 from maitred.wire.salt import Salter
 
 SAME, RENAMED = Route("m", "m"), Route("alias", "m", "served")
-NAMELESS = [path for path, api in APIS.items() if api >= Api.RERANK]
+NAMELESS = [path for path, api in APIS.items() if Api.RERANK <= api <= Api.DETOKENIZE]
 
 
 def order(

@@ -6,6 +6,7 @@ from random import Random
 
 from msgspec import structs
 
+from maitred.config.cache import Cache, Events
 from maitred.config.simulate import Fault, Simulate
 from maitred.config.tree import Config, Upstream
 from maitred.net.sweep import PERIOD_S as SWEEP_S
@@ -14,17 +15,22 @@ from tests.equivalence.trace import PROFILE, URLS, Act, Flaw, Trace, arrival, ch
 from tests.equivalence.verbs import Verb
 
 REQUESTS = 40
-MISHAPS = ("crash", "hang", "slow", "status", "break", "list", "hold", "cap")
+HARMLESS = ("slow", "status", "cap")
+MISHAPS = (*HARMLESS, "crash", "hang", "break", "list", "hold")
+"""After the former an engine need not be listened to anew, unless it is ejected."""
+LISTENED_S = 1.1
+"""By then somebody listens to the engines that are there from the start."""
 TIGHT = structs.replace(PROFILE, kv_blocks=60)
 PATIENT = Upstream(first_byte_s=10.1, idle_s=60.0)
 """Few blocks: some requests are preempted, and then silent for longer than anybody has to expect."""
 
 
 class Roll:
-    """One trace in the making."""
+    """One trace in the making. `precise`: engines tell what is in their caches, and nothing puts them out."""
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: int | str, *, precise: bool = False) -> None:
         self._rng = Random(seed)
+        self._precise = precise
         self._faults: list[Fault] = []
         self._flaws: list[Flaw] = []
         self._acts: list[Act] = []
@@ -34,17 +40,21 @@ class Roll:
         rng = self._rng
         arrivals = self._arrivals()
         profile, upstream = rng.choice([(PROFILE, config().upstream), (TIGHT, PATIENT)])
-        routing = rng.choice(["least-requests", "round-robin"])
+        routing = rng.choice(["least-requests", "round-robin", "default", "default"])
         begin = changed(config(cap=rng.choice([1, 2, 2, 5])), routing=routing)
         begin = structs.replace(begin, upstream=upstream)
-        for mishap in rng.sample(MISHAPS, rng.randint(1, 4)):
+        if self._precise:
+            begin = changed(begin, routing="default", cache=Cache(events=Events()))
+            begin = structs.replace(begin, health=structs.replace(begin.health, failures_max=REQUESTS))
+        mishaps = HARMLESS if self._precise else MISHAPS
+        for mishap in rng.sample(mishaps, rng.randint(1, min(4, len(mishaps)))):
             self._add(mishap, rng.uniform(0.5, arrivals[-1].at), begin)
         begin = structs.replace(begin, simulate=Simulate(faults=tuple(self._faults)))
         flaws, acts = tuple(self._flaws), tuple(self._acts)
         return Trace(begin, arrivals, flaws, acts, profile, rng.getrandbits(32))
 
     def _arrivals(self) -> tuple[Arrival, ...]:
-        rng, at, arrivals = self._rng, 0.0, list[Arrival]()
+        rng, at, arrivals = self._rng, LISTENED_S if self._precise else 0.0, list[Arrival]()
         rate = rng.uniform(2.0, 5.0)
         for number in range(REQUESTS):
             at += rng.expovariate(rate)

@@ -25,11 +25,11 @@ from maitred.net.memory import MemoryNetwork
 from maitred.sim.arrival import Arrival
 from maitred.twin import faults
 from maitred.twin.twin import Options, Twin
-from tests.equivalence.trace import MODEL, Act, Flaw, Trace, body
+from tests.equivalence.heard import Ids, Publisher, Wires
+from tests.equivalence.trace import CHAT, MODEL, Act, Flaw, Trace, body
 from tests.equivalence.verbs import Verb, read
 from tests.net.http import connected, post, turns
 
-CHAT = "/v1/chat/completions"
 NEVER = 1e9
 
 
@@ -46,6 +46,7 @@ class _Run:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._network = MemoryNetwork()
+        self._wires = Wires()
         self._twins: dict[str, Twin] = {}
         self._up_at: dict[str, float] = {}
         self._faults: dict[tuple[str, str], faults.Fault] = {}
@@ -57,6 +58,8 @@ class _Run:
                 if url not in self._twins:
                     self._twins[url] = await self._twin(url)
         self._app = GatewayApp(self._trace.config, self._network, loop.time, seed=self._trace.seed)
+        self._app.kv_events._sockets = self._wires
+        self._tell_ids()
         self._address = await self._app.start()
         for act in self._trace.acts:
             self._at(act.at, self._act, act)
@@ -73,9 +76,10 @@ class _Run:
         await turns()
 
     async def _twin(self, url: str) -> Twin:
-        clock = asyncio.get_running_loop().time
-        twin = Twin(self._trace.profile, self._network, clock, Options(model=MODEL), wall=clock)
-        await twin.start(*_address(url))
+        clock, address = asyncio.get_running_loop().time, _address(url)
+        events = Publisher(self._wires.at(address[0]), clock) if self._trace.precise else None
+        twin = Twin(self._trace.profile, self._network, clock, Options(model=MODEL), events, wall=clock)
+        await twin.start(*address)
         twin.site.draining = True
         return twin
 
@@ -94,8 +98,13 @@ class _Run:
     def _act(self, act: Act) -> None:
         if act.config is not None:
             self._app.apply(act.config)
+            self._tell_ids()
         else:
             self._app.house.update(Held(f"{MODEL}/{act.url.partition('://')[2]}", act.held))
+
+    def _tell_ids(self) -> None:
+        if self._trace.precise:
+            self._app.tokens.sources[MODEL] = Ids()
 
     def _spoil(self, flaw: Flaw) -> None:
         self._wrong(flaw.url, "flaw", faults.Fault(status=flaw.status or None, reset=flaw.tokens or None))

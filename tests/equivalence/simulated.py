@@ -7,16 +7,23 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from maitred.config.tree import Config
+from maitred.control.models import Models, Route
+from maitred.core.chooser import PREFIXED
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Endpoints, Failure, Held, Leg, Reset
+from maitred.core.words import Change, Endpoints, Failure, Held, KvEvents, Leg, Request, Reset
+from maitred.door.read import read
+from maitred.net.exchange import RequestHead
 from maitred.sim.agenda import CHANGES
 from maitred.sim.arrival import Arrival
 from maitred.sim.fleet import ANSWER_TURNS, Fleet, Waits, Write
+from maitred.sim.heard import Heard
 from maitred.sim.job import Told
 from maitred.sim.node import Node
 from maitred.sim.world import World
-from tests.equivalence.trace import MODEL, Act, Flaw, Trace
-from tests.equivalence.verbs import Verb, read
+from tests.equivalence import verbs
+from tests.equivalence.heard import PromptKeys, told
+from tests.equivalence.trace import CHAT, MODEL, Act, Flaw, Trace, body
+from tests.equivalence.verbs import Verb
 
 
 class Arrivals:
@@ -33,13 +40,33 @@ class Arrivals:
 
 
 class FlawedFleet(Fleet):
-    """A fleet whose engines also have flaws: what a simulator's user cannot have, and a twin's can."""
+    """A fleet whose engines also have flaws: what a simulator's user cannot have, and a twin's can.
+
+    Requests are those that the door reads, so that a prompt is known by the same keys in both shells.
+    """
 
     def __init__(self, trace: Trace, nodes: list[Node], waits: Waits, journal: Write) -> None:
         settings, workload = trace.config.core_settings(), Arrivals(trace.arrivals)
         super().__init__(settings, nodes, workload, trace.seed, waits, journal)
+        keyed = settings.pools[MODEL].routing in PREFIXED
+        self._models = Models([Route(MODEL, MODEL, keyed=keyed)])
+        self._precise = trace.precise
+        self._sized = False
+        if trace.precise:
+            self._keys = PromptKeys()
         self._flaws = trace.flaws
         self._broken: list[Leg] = []
+
+    def _request(self, arrival: Arrival) -> Request:
+        written = body(arrival)
+        head = RequestHead("POST", CHAT, {}, http11=True, length=len(written))
+        request = read(head, written, f"sim-{arrival.number}", self._models).request
+        return told(request, written, sized=self._sized) if self._precise else request
+
+    def change(self, change: Change) -> None:
+        """The size of blocks is known from the first on."""
+        self._sized = self._sized or (isinstance(change, KvEvents) and bool(change.stored))
+        super().change(change)
 
     def _submit(self, node: Node, leg: Leg) -> None:
         flaw = self._flaw(leg)
@@ -73,7 +100,7 @@ class FlawedFleet(Fleet):
 def simulate(trace: Trace) -> list[Verb]:
     """Its verbs."""
     config, journal = trace.config, list[bytes]()
-    nodes = [Node(MODEL, url, trace.profile) for url in _urls(config)]
+    nodes = [_node(trace, url) for url in _urls(config)]
     upstream = config.upstream
     waits = Waits(upstream.connect_s, upstream.first_byte_s, upstream.idle_s)
     fleet = FlawedFleet(trace, nodes, waits, journal.append)
@@ -83,7 +110,7 @@ def simulate(trace: Trace) -> list[Verb]:
     fleet.begin()
     while fleet.step():
         pass
-    return read(journal)
+    return verbs.read(journal)
 
 
 def _act(fleet: Fleet, trace: Trace, act: Act) -> None:
@@ -91,10 +118,14 @@ def _act(fleet: Fleet, trace: Trace, act: Act) -> None:
         fleet.change(Held(f"{MODEL}/{act.url.partition('://')[2]}", act.held))
         return
     settings, version = act.config.core_settings(), fleet.gateway.settings.version
-    for node in [Node(MODEL, url, trace.profile) for url in _urls(act.config)]:
+    for node in [_node(trace, url) for url in _urls(act.config)]:
         fleet.nodes.setdefault(node.name, node)
     fleet.change(Endpoints({MODEL: _urls(act.config)}))
     fleet.change(Reset(structs.replace(settings, version=version + 1)))
+
+
+def _node(trace: Trace, url: str) -> Node:
+    return Node(MODEL, url, trace.profile, Heard() if trace.precise else None)
 
 
 def _urls(config: Config) -> tuple[str, ...]:

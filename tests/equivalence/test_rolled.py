@@ -16,10 +16,13 @@ SEEDS = range(40)
 
 @pytest.mark.usefixtures("stock_at_each_read")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_simulator_and_gateway_say_the_same(seed: int) -> None:
+@pytest.mark.parametrize("precise", [False, True])
+def test_simulator_and_gateway_say_the_same(seed: int, precise: bool) -> None:
     for again in count():
-        trace = Roll(f"{seed}/{again}").trace()
+        trace = Roll(f"{seed}/{again}", precise=precise).trace()
         simulated = simulate(trace)
         if not tied(simulated):
+            tells = any("KvEvents" in verb.given[0].values() for verb in simulated if verb.name == "update")
+            assert tells is precise
             compare(simulated, serve(trace))
             return

@@ -7,7 +7,8 @@ import pytest
 from tests.equivalence.scripted import TRACE, happened
 from tests.equivalence.served import serve
 from tests.equivalence.simulated import simulate
-from tests.equivalence.verbs import Verb, compare
+from tests.equivalence.trace import routed
+from tests.equivalence.verbs import Different, Verb, compare
 
 EVERYTHING = {
     "refused queue_full",
@@ -43,6 +44,15 @@ def test_simulator_and_gateway_say_the_same() -> None:
     simulated = simulate(TRACE)
     assert EVERYTHING - happened(simulated) == set()
     compare(simulated, serve(TRACE))
+
+
+@pytest.mark.usefixtures("stock_at_each_read")
+def test_and_so_they_do_where_caches_decide() -> None:
+    trace = routed(TRACE, "default")
+    simulated = simulate(trace)
+    with pytest.raises(Different):
+        compare(simulated, simulate(TRACE))
+    compare(simulated, serve(trace))
 
 
 def test_what_is_told_of_progress_does_not_depend_on_how_often_stock_is_taken() -> None:

@@ -16,7 +16,7 @@ USAGE = {"prompt_tokens": 9, "cached_tokens": 0, "output_tokens": 3, "exact": Tr
 
 def journal(name: str = "a", origin: float = 0.0) -> Lines:
     """A short journal, its requests named like this."""
-    request = {"id": name, "model": "m", "body_bytes": len(name), "fingerprint": hash(name)}
+    request = {"id": name, "model": "m", "body_bytes": 99, "prefix": [7, 8]}
     failure = {"kind": "reset", "final": False, "detail": name, "retry_after_s": None}
     return [
         [],
@@ -34,7 +34,7 @@ def told(lines: Lines, origin: float = 0.0) -> Any:
     return read([msgspec.json.encode(line) for line in lines], origin)
 
 
-def test_names_sizes_and_the_origin_of_time_do_not_matter() -> None:
+def test_names_and_the_origin_of_time_do_not_matter() -> None:
     compare(told(journal("a")), told(journal("another", 1000.0), 1000.0))
 
 
@@ -71,6 +71,10 @@ def _other_usage(lines: Lines) -> None:
     lines[6][2][2] = {**USAGE, "output_tokens": 4}
 
 
+def _another_prompt(lines: Lines) -> None:
+    lines[1][2][0]["prefix"] = [7, 9]
+
+
 def _one_less(lines: Lines) -> None:
     lines.pop()
 
@@ -85,6 +89,7 @@ def _one_less(lines: Lines) -> None:
         _another_answer,
         _another_wait,
         _other_usage,
+        _another_prompt,
         _one_less,
     ],
 )

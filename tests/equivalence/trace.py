@@ -19,6 +19,7 @@ from maitred.sim.profile import Profile, StepTime
 from maitred.twin import tokens
 
 MODEL = "m"
+CHAT = "/v1/chat/completions"
 URLS = tuple(f"http://10.0.0.{number}:8000" for number in (1, 2, 3))
 PROFILE = Profile(
     name="small",
@@ -33,9 +34,11 @@ PROFILE = Profile(
 )
 """Round figures would have things happen at one instant that have nothing to do with one another."""
 
-SHARED_TOKENS = 64
-TEMPLATE_BEFORE, TEMPLATE_TOKENS = 2, tokens.count(tokens.conversation([("user", "")]))
-"""Tokens that the chat template puts before a text, and around it in all."""
+SHARED_TOKENS, OWN = 64, 5
+"""Tokens at the beginning of a prompt that every third shares, and how many texts may follow them."""
+BEFORE = 2
+AFTER = tokens.count(tokens.conversation([("user", "")])) - BEFORE
+"""Tokens that the chat template puts before a text, and behind it."""
 
 
 class Flaw(Struct, frozen=True):
@@ -70,8 +73,13 @@ class Trace(Struct, frozen=True):
     profile: Profile = PROFILE
     seed: int = 1
 
+    @property
+    def precise(self) -> bool:
+        """Whether engines tell what is in their caches."""
+        return self.config.models[0].cache.events is not None
 
-def config(*faults: Fault, cap: int = 2) -> Config:
+
+def config(*faults: Fault, cap: int = 2, routing: str = "least-requests") -> Config:
     """A gateway before two engines. It does not read their metrics, and its probes cost them nothing."""
     return Config(
         listen=Listen(Address("127.0.0.1", 0)),
@@ -79,7 +87,7 @@ def config(*faults: Fault, cap: int = 2) -> Config:
             Model(
                 MODEL,
                 URLS[:2],
-                routing="least-requests",  # prompts of the simulator have no bytes to be known by
+                routing=routing,
                 saturation="concurrency",
                 cap=cap,
                 queue=Queue(wait_s=3.7, requests_max=4),
@@ -97,6 +105,16 @@ def changed(config: Config, **members: Any) -> Config:
     return structs.replace(config, models=(structs.replace(config.models[0], **members),))
 
 
+def routed(trace: Trace, routing: str) -> Trace:
+    """The same by another policy, whatever the operator does."""
+
+    def by_policy(config: Config) -> Config:
+        return changed(config, routing=routing)
+
+    acts = [structs.replace(act, config=act.config and by_policy(act.config)) for act in trace.acts]
+    return structs.replace(trace, config=by_policy(trace.config), acts=tuple(acts))
+
+
 def arrival(
     number: int,
     at: float,
@@ -106,8 +124,9 @@ def arrival(
     *,
     stream: bool = True,
 ) -> Arrival:
-    """One request. Its first tokens are the same as those of every third other."""
-    prompt = ((number % 3, SHARED_TOKENS), (1000 + number, prompt_tokens - SHARED_TOKENS))
+    """One request. Of all that begin as it does, every fifth goes on as it does."""
+    own_tokens = prompt_tokens - SHARED_TOKENS - AFTER
+    prompt = ((number % 3, SHARED_TOKENS), (1000 + number % OWN, own_tokens), (999, AFTER))
     return Arrival(
         number,
         at,
@@ -123,9 +142,8 @@ def arrival(
 
 def body(arrival: Arrival) -> bytes:
     """The request as its client writes it."""
-    (shared, shared_tokens), (own, own_tokens) = arrival.prompt
-    rest_tokens = own_tokens - (TEMPLATE_TOKENS - TEMPLATE_BEFORE)
-    text = _word(shared) * (shared_tokens - TEMPLATE_BEFORE) + _word(own) * rest_tokens
+    (shared, shared_tokens), (own, own_tokens), _ = arrival.prompt
+    text = _word(shared) * (shared_tokens - BEFORE) + _word(own) * own_tokens
     asked = {
         "model": arrival.model,
         "messages": [{"role": "user", "content": text}],

@@ -1,9 +1,9 @@
 """Two journals side by side: the same verbs at the same instants with the same arguments and answers.
 
-What the shells may name as they like is named by its order: requests and their fingerprints. Left out are
-the sizes of a body and the keys of its prompt, of which the simulator knows more; what is only for people
-(`why`, `detail`); facts, since an engine tells more of them than its model has; whose decisions are kept,
-which is chance; and the calendar, which the simulator has none of.
+Requests and blocks are named by their order: the shells may call a request as they like, and the simulator
+does not know the text of an answer. Left out are what is only for people (`why`, `detail`); facts, since an
+engine tells more of them than its model has; whose decisions are kept, which is chance; in which order blocks
+came that were told of together; and the calendar, which the simulator has none of.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from msgspec import Struct
 
 TOLERANCE = 1e-6
 LEFT_OUT = {
-    "Request": (
-        *("id", "body_bytes", "fingerprint", "prompt_tokens", "prompt_exact", "output_tokens_max"),
-        *("prefix", "blocks", "block_tokens", "session", "receipt"),
-    ),
+    "Request": ("id", "receipt"),
     "Failure": ("detail", "retry_after_s"),
     "Probed": ("facts", "why"),
 }
@@ -49,7 +46,7 @@ class _Reader:
     def __init__(self, origin: float) -> None:
         self._origin = origin
         self._ids: dict[str, int] = {}
-        self._prints: dict[int, int] = {}
+        self._blocks: dict[int, int] = {}
 
     def read(self, line: bytes) -> Verb:
         name, at, given, answer = msgspec.json.decode(line)
@@ -57,19 +54,27 @@ class _Reader:
             case "accept":
                 request = _less(given[0], "Request")
                 number = self._ids.setdefault(given[0]["id"], len(self._ids))
-                mark = self._prints.setdefault(given[0]["fingerprint"], len(self._prints))
-                given = [number, mark, request, given[1]]
+                given = [number, self._named(request, "blocks"), given[1]]
             case "finish":
                 given[0] = self._ids[given[0]]
             case "fail":
                 given[1] = _less(given[1], "Failure")
             case "update":
-                given[0] = _less(given[0], given[0]["type"])
+                given[0] = self._named(_less(given[0], given[0]["type"]), "stored", "removed")
             case "release":
                 for effect in answer:
                     if effect[0] != "drop":
                         effect[1] = self._ids[effect[1]]
         return Verb(at - self._origin, name, given, answer)
+
+    def _named(self, told: dict[str, Any], *blocks: str) -> dict[str, Any]:
+        """With its blocks by their numbers."""
+        known = self._blocks
+        return told | {
+            name: sorted([known.setdefault(key, len(known)) for key in told[name]])
+            for name in blocks
+            if name in told
+        }
 
 
 def _less(told: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def lived_in() -> Metrics:
     where.load, where.observed_at = Load(3, 2, 0.25), 101.0
     where.reads, where.writes = Line(0.1, 0.001, 1, 0.25), Line(0.02, 0.001, 1, 0.125)
     metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
+    metrics.mcp_called("github", "completed", 0.25)
     metrics(Tokenized(100.0, "qwen", 0.01, None))
     leg = seat(ticket, 100.0, where)
     metrics(Answered(100.1, leg))
@@ -51,6 +52,9 @@ def lived_in() -> Metrics:
     metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(1, 0, 2)))
     seat(ticket, 100.3, where).thought = 0
     metrics(Ended(100.4, ticket, Outcome.COMPLETED, Usage(20, 16, 2)))
+    metrics.turns.end(Outcome.COMPLETED)
+    metrics.turns.recalled(2)
+    metrics.turns.stored("history", 0.001)
     return metrics
 
 

@@ -14,12 +14,12 @@ from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Failure, Identity, Leg, Ticket, Usage
 from maitred.observe.exposition import CLASS_OF, render
+from maitred.observe.histogram import Histogram
 from maitred.observe.metrics import (
     BANDS_MAX,
     ENDPOINTS_MAX,
     MODELS_MAX,
     TENANTS_MAX,
-    Histogram,
     Metrics,
     Slo,
 )

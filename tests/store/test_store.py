@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import shutil
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, ParamSpec
 
 import pytest
-import uvloop
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import Inspector
 
 from maitred.core.limits import Limits
-from maitred.store import schema, tables
+from maitred.store import schema, state_tables, tables
 from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
 from maitred.store.store import Store
-from tests.store.postgres import Postgres, postgres
+from tests.store.place import on_loop
+from tests.store.postgres import Postgres
 
-P = ParamSpec("P")
 KEY = KeyRow("a1", b"x" * 32, "support", 1)
 FULL = KeyRow(
     id="b2",
@@ -39,31 +35,6 @@ FULL = KeyRow(
 
 def charge(day: str, tokens: int, money: int = 0, holder: str = "tenant a") -> Account:
     return Account(holder, day, day[:7], tokens, tokens, money, money)
-
-
-def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a coroutine test on the loop that gateways run on."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        uvloop.run(test(*args, **kwargs))
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/maitred.db"
-    server: Postgres = request.getfixturevalue("server")
-    return server.make(f"of-{tmp_path.name}")
 
 
 class Opened:
@@ -207,12 +178,16 @@ async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: st
 
 @on_loop
 async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
-    def columns(inspector: Inspector) -> dict[str, list[tuple[str, str, bool]]]:
+    def columns(inspector: Inspector) -> dict[str, object]:
         return {
-            table: [(c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)]
+            table: (
+                [(c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)],
+                sorted((i["name"], i["column_names"], i["unique"]) for i in inspector.get_indexes(table)),
+            )
             for table in tables.metadata.tables
         }
 
+    assert state_tables.items.metadata is tables.metadata
     async with Opened(url) as store, store._engine.connect() as connection:
         made = await connection.run_sync(lambda plain: columns(inspect(plain)))
     name = store._engine.url.drivername.replace("+aiosqlite", "")
@@ -324,7 +299,7 @@ async def test_what_takes_too_long_is_given_up(server: Postgres, monkeypatch: py
                 await store.mark()
         assert await store.keys() == []
         with pytest.raises(StoreError, match=r"no answer in 0\.01 s"):
-            async with store._call(0.01):
+            async with store.call(0.01):
                 await asyncio.Event().wait()
 
 
@@ -337,3 +312,21 @@ async def test_a_connection_that_died_is_replaced(server: Postgres) -> None:
             await store.keys()
         server.start()
         assert await store.keys() == [KEY]
+
+
+@on_loop
+async def test_a_file_that_was_deleted_is_an_error_until_the_next_start_makes_it_anew_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "maitred.store")
+    url = f"sqlite:///{tmp_path}/kept.db"
+    async with Opened(url) as store:
+        await store.add_key(KEY)
+        (tmp_path / "kept.db").unlink()
+        with pytest.raises(StoreError, match="no such table"):
+            await store.mark()
+    caplog.clear()
+    async with Opened(url) as store:
+        assert await store.keys() == []
+    async with Opened(url):
+        assert caplog.messages == [f"{url} is new: there are no keys and no accounts in it"]

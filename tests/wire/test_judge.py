@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from maitred.core.outcome import FailureKind
 from maitred.core.words import Api, Failure, Usage
-from maitred.wire import anthropic, openai
+from maitred.wire import anthropic, native, openai
 from maitred.wire.judge import Judge, StreamJudge, WholeJudge, grammar_of
 from maitred.wire.sse import Event
 from tests.wire.streams import CUTS, STREAMS, captured, cut, reference, sse
@@ -24,7 +24,7 @@ COUNTS = b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}'
 FAULT = b'{"error":{"message":"out of memory","code":500}}'
 DONE = b"[DONE]"
 USAGE = Usage(9, 0, 4)
-OPENAI, ANTHROPIC = openai.GRAMMAR, anthropic.GRAMMAR
+OPENAI, ANTHROPIC, NATIVE = openai.GRAMMAR, anthropic.GRAMMAR, native.GRAMMAR
 Verdict = tuple[FailureKind | None, Usage | None]
 
 
@@ -336,7 +336,57 @@ def test_a_message_committed_early_still_tells_its_prompt() -> None:
 
 def test_each_api_has_its_grammar() -> None:
     for api in Api:
-        assert grammar_of(api) is (ANTHROPIC if api.anthropic else OPENAI)
+        own = {Api.RESPONSES: NATIVE}.get(api, OPENAI)
+        assert grammar_of(api) is (ANTHROPIC if api.anthropic else own)
+
+
+# -- an engine's own Responses ----------------------------------------------------------------------
+
+
+def said(kind: str, **members: object) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **members})}\n\n".encode()
+
+
+WORD = said("response.output_text.delta", delta="x")
+FINAL = {"output": [{"text": "x" * 100_000}], "usage": {"input_tokens": 9, "output_tokens": 4}}
+
+
+def native_stream(*parts: bytes, places: list[int] | None = None) -> tuple[bool, Verdict]:
+    return judged(StreamJudge(NATIVE, 1), cut(b"".join(parts), tuple(places or ())) or [b""])
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [("vllm_responses_stream", Usage(32, 0, 8)), ("llamacpp_responses_stream", Usage(32, 31, 8))],
+)
+@given(places=CUTS)
+def test_real_native_streams(name: str, usage: Usage, places: list[int]) -> None:
+    assert native_stream(captured(name), places=places) == (True, (None, usage))
+
+
+@pytest.mark.parametrize("kind", ["response.completed", "response.incomplete"])
+@given(places=CUTS)
+def test_the_last_event_may_be_of_any_size(kind: str, places: list[int]) -> None:
+    assert native_stream(WORD, said(kind, response=FINAL), places=places) == (True, (None, USAGE))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        said("response.failed", response=FINAL),
+        said("error", message="no memory"),
+        said("error", message="x" * 100_000),
+    ],
+)
+def test_a_native_stream_that_fails(last: bytes) -> None:
+    assert native_stream(WORD, last)[1][0] is FailureKind.ERROR_EVENT
+    assert native_stream(last) == (False, (FailureKind.ERROR_EVENT, None))
+
+
+def test_a_native_stream_that_is_cut() -> None:
+    quoted = said("response.output_text.delta", delta="\nevent: response.completed\n")
+    assert native_stream(WORD, quoted)[1][0] is FailureKind.TRUNCATED
+    assert native_stream(said("response.created"))[1][0] is FailureKind.TRUNCATED
 
 
 # -- whole answers ----------------------------------------------------------------------------------

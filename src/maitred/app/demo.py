@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from msgspec import structs
 
@@ -40,8 +41,14 @@ def demo(configure: Callable[[tuple[str, ...]], Config], engines: int) -> str | 
     urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
     model = Model(name=llamacpp.MODEL_ALIAS, endpoints=urls, cap=SLOTS)
 
+    folder = TemporaryDirectory(prefix="maitred-demo-")
+
     def load() -> Config:
-        return structs.replace(configure(urls), endpoints=(), models=(model,))
+        config = structs.replace(configure(urls), endpoints=(), models=(model,))
+        if config.store.url:
+            return config
+        store = structs.replace(config.store, url=f"sqlite:///{folder.name}/maitred.db")
+        return structs.replace(config, store=store)
 
     config = load()
 
@@ -56,7 +63,8 @@ def demo(configure: Callable[[tuple[str, ...]], Config], engines: int) -> str | 
         finally:
             await supervisor.stop()
 
-    return run(config, load, beside)
+    with folder:
+        return run(config, load, beside)
 
 
 def engine_argv(port: int, model: Path) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import maitred
 from maitred.app.identity import Identities
 from maitred.app.journal import JournalFile
 from maitred.app.kept import kept
+from maitred.app.memory import Memory
 from maitred.config.changes import restart_needed
 from maitred.config.prices import bounds_money, unpriced
 from maitred.config.tree import Config
@@ -52,6 +54,8 @@ from maitred.proxy.dispatch import Single
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
+from maitred.responses.mcp.servers import Servers
+from maitred.responses.site import Site
 from maitred.wire.requests import Rules
 
 log = logging.getLogger("maitred")
@@ -103,7 +107,12 @@ class GatewayApp:
         self.kv_events = KvListener(config, core.table, self.house.update, self.findings, clock, time.time)
         self.inflate = Inflater(_inflated_max(config))
         note = access.note if access is not None else lambda _id, _exchange: None
-        self.front = Front(self._service(config), note, frozenset(config.http.cors))
+        service = self._service(config)
+        self.memory = Memory(config, lambda: self.identities.store, self.findings, self.metrics.turns.stored)
+        self.servers = Servers(config, network, self.sweep, clock, os.environ, self.metrics.mcp_called)
+        self.site = Site(service, config, self.memory, self.servers, self.metrics.turns, time.time)
+        self.front = Front(service, note)
+        self._open_to(config)
         self.discovery = Discovery(
             config, self.models, core.table, self.pool, self.house.update, self.findings
         )
@@ -151,6 +160,8 @@ class GatewayApp:
         """Listen, and begin to look for the engines; the address listened at. Raises OSError, SchemaError."""
         await self.identities.start()
         await self._accountant.start()
+        if self.config.responses.enabled:
+            await self.memory.start()
         data = self.config.listen.data
         self._listener = await self._network.listen(self._connection, data.host, data.port)
         self.sweep.start()
@@ -161,6 +172,8 @@ class GatewayApp:
             "the accounts": self._accountant.run,
             "watching": self.watch.run,
             "comparing token ids": self.tokens.run,
+            "the leases": self.site.keep_leases,
+            "the background": self.site.background.run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
         self._tasks = [asyncio.create_task(kept(name, loop)) for name, loop in loops.items()]
@@ -172,8 +185,13 @@ class GatewayApp:
         What takes effect only after a restart is returned, by its paths; clients' limits hold for connections
         that come from now on.
         """
-        needs_restart = restart_needed(self._at_start, config)
+        in_use = self.identities.store is not None or self.memory.opened is not None
         self.identities.apply(config)  # may find that it cannot be used, and then nothing is changed
+        self.servers.apply(config)
+        if not in_use:
+            store = structs.replace(self._at_start.store, url=config.store.url)
+            self._at_start = structs.replace(self._at_start, store=store)
+        needs_restart = restart_needed(self._at_start, config)
         self.discovery.apply(config)  # first, or a model that goes would be served by default limits
         before = self.house.gateway.settings
         settings = config.core_settings()
@@ -188,7 +206,9 @@ class GatewayApp:
         self.metrics.slos = _slos(config)
         self.decisions.keep = config.decisions.keep
         self._adopt(config, settings)
-        self.front.service, self.front.cors = self._service(config), frozenset(config.http.cors)
+        self.front.service = self.site.service = self._service(config)
+        self.site.apply(config)
+        self._open_to(config)
         self.config = config
         return needs_restart
 
@@ -235,8 +255,10 @@ class GatewayApp:
         for connection in list(self.front.connections.values()):
             connection.transport.close()
         await self._accountant.work()
+        await self.memory.close()
         await self.identities.stop()
         self.pool.close()
+        await self.servers.close()
         self.inflate.close()
         self.tokens.close()
         self.sweep.stop()
@@ -263,6 +285,11 @@ class GatewayApp:
             self.kv_events.block_tokens,
             config.decisions.sample,
         )
+
+    def _open_to(self, config: Config) -> None:
+        """Which pages may ask, and whether there is anything that is remembered."""
+        self.front.cors = frozenset(config.http.cors)
+        self.front.stateful = self.site if config.responses.enabled else None
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self.front, self.sweep, _limits(self.config))
@@ -318,6 +345,8 @@ class GatewayApp:
     def _readings(self) -> dict[str, Callable[[], float]]:
         readings: dict[str, Callable[[], float]] = {
             "key_table_age_seconds": lambda: self.identities.keys.age_s,
+            "background_waiting": lambda: self.metrics.turns.waiting,
+            "background_making": lambda: self.metrics.turns.making,
             "quarantined": lambda: self._quarantined,
             "config_version": lambda: self.house.gateway.settings.version,
             "client_connections": lambda: len(self.front.connections),

@@ -37,7 +37,10 @@ def open_store(settings: Store) -> Database:
 
     url = settings.url or STORE_DEFAULT
     try:
-        return Database.open(url if isinstance(url, str) else url.reveal(os.environ, 1))
+        revealed = url if isinstance(url, str) else url.reveal(os.environ, 1)
+        return Database.open(
+            revealed, settings.pool, settings.statement_s, full=settings.synchronous == "full"
+        )
     except (StoreError, ValueError) as error:
         raise ConfigError([f"store.url: {error}"]) from error
 
@@ -56,8 +59,7 @@ class Identities:
         self._tokens: TokenVerifier | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._reading: asyncio.Task[None] | None = None
-        self._place = config.store
-        self.store = open_store(config.store) if config.store.url else None
+        self.store: Database | None = None
         self.keys = KeyTable(findings, clock, self._other_keys)
         self.apply(config)
 
@@ -84,8 +86,8 @@ class Identities:
             except ValueError as error:
                 raise ConfigError([f"auth.pepper: {error}"]) from error
         tokens = self._verifier(auth.jwt)
-        if auth.keys and self.store is None:
-            self.store = open_store(self._place)
+        if self.store is None and (auth.keys or config.store.url):
+            self.store = open_store(config.store)
         self.keys.source = self.store if auth.keys else None
         self.keys.refresh_s = auth.refresh_s
         self.keys.hurry()

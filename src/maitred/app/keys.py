@@ -9,18 +9,22 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec import structs
 
 from maitred.app.identity import open_store
+from maitred.app.memory import place_of
 from maitred.config.auth import Auth, Store
 from maitred.config.prices import any_priced, bounds_money, unpriced, usable
 from maitred.config.secret import checked
 from maitred.config.tree import Config
 from maitred.config.units import quote
 from maitred.control.keys import digest, mint
-from maitred.store.rows import KeyRow
+from maitred.store.rows import KeyRow, StoreError
+from maitred.store.state import STATS_S, StateStore
+from maitred.store.state_rows import TableStats
 from maitred.store.store import Store as Database
 
 T = TypeVar("T")
@@ -72,6 +76,26 @@ def revoke(config: Config, id_: str) -> bool:
 def upgrade(config: Config) -> str:
     """Bring the store's tables to this program's version, which is returned. Raises StoreError."""
     return _with_store(config.store, Database.upgrade, prepared=False)
+
+
+def stats(config: Config) -> tuple[str, list[TableStats]]:
+    """Where conversations are kept, and how much of them of each tenant. Raises StoreError."""
+    keys_kept = isinstance(config.auth, Auth) and config.auth.keys
+    settings = config.store if keys_kept else place_of(config.store)
+    store = open_store(structs.replace(settings, statement_s=STATS_S))
+    if store.is_file and not Path(store.url.database or "").exists():
+        raise StoreError(f"{store.place}: nothing is kept there yet")
+    return asyncio.run(_stats(store))
+
+
+async def _stats(store: Database) -> tuple[str, list[TableStats]]:
+    state = StateStore(store)
+    try:
+        await state.start()
+        return store.place, await state.stats()
+    finally:
+        await state.close()
+        await store.close()
 
 
 def now_ms() -> int:

@@ -136,6 +136,25 @@ def upgrade(path: Path | None) -> None:
         click.echo(f"the tables are of version {upgrade_store(_load(path))}")
 
 
+@db.command()
+@file
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON, for programs.")
+def stats(path: Path | None, as_json: bool) -> None:
+    """Tell how many conversations, responses and items each tenant has, and of how many bytes."""
+    from msgspec import to_builtins
+
+    from maitred.app.keys import stats as stats_of
+    from maitred.cli.text import columns, plain
+
+    with _store_errors():
+        place, rows = stats_of(_load(path))
+    if as_json:
+        click.echo(json.dumps(to_builtins(rows), indent=2, ensure_ascii=False))
+        return
+    lines = [(plain(row.tenant), row.table, f"{row.rows:,}", f"{row.bytes:,}") for row in rows]
+    click.echo(columns([("tenant", "table", "rows", "bytes"), *lines]) if lines else f"{place} holds nothing")
+
+
 def _load(path: Path | None) -> Config:
     """The configuration, of which engines matter nothing here."""
     from maitred.app.outside import load

@@ -17,6 +17,7 @@ NOT = {
     "full": "it was full",
     "failed": "it had failed this request before",
     "adapter": "it has not the adapter",
+    "zone": "it is in another zone",
     "kept": "it was kept for another request",
     "gone": "it is there no more",
     "": "it was not the best",
@@ -83,6 +84,8 @@ def _reason(receipt: dict[str, Any], chosen: dict[str, Any], others: list[dict[s
     rivals = [row["value"] for row in others if not row["why_not"]]
     if not rivals and not receipt["left_off"]:
         return "as the only one that could have it"
+    if receipt["policy"] == "exploration":
+        return "to see whether it is as slow as it was"
     measure = receipt["measure"]
     if measure not in BEST:
         return "by a policy that does not tell what it compares"

@@ -62,7 +62,10 @@ def profiles() -> None:
     for name in names():
         profile = load(name)
         tokens = profile.kv_blocks * profile.block_tokens * profile.ranks
-        click.echo(f"{name:32} {profile.model} on {profile.gpu}, {tokens:,} tokens of KV cache")
+        click.echo(
+            f"{name:32} {profile.model} on {profile.gpu}, {tokens:,} tokens of KV cache, reads "
+            f"{profile.step.prefill_tokens_per_s:,.0f} tokens/s"
+        )
 
 
 @simulate.command()

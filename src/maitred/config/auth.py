@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
-from maitred.config.kinds import FILE, GRACE, PORTS, TEXT, TIMEOUT, Kind, choice
+from maitred.config.kinds import FILE, GRACE, NUMBER, PORTS, TEXT, TIMEOUT, Kind, choice
 from maitred.config.secret import SECRET, EnvSecret, FileSecret, Secret
 from maitred.config.setting import Forms, Listed, Setting
 from maitred.config.units import quote
@@ -58,7 +58,7 @@ JWKS = Kind(parse_jwks, str, {"type": "string", "format": "uri", "pattern": "^ht
 
 
 class Store(Struct, frozen=True):
-    """The database of keys and accounts."""
+    """The database of keys, accounts, and what is remembered of conversations."""
 
     url: Annotated[
         str | EnvSecret | FileSecret | None,
@@ -70,6 +70,36 @@ class Store(Struct, frozen=True):
             f"`{STORE_DEFAULT}` in the working directory, if keys are kept there",
         ),
     ] = None
+    pool: Annotated[
+        int,
+        Setting(
+            "pool",
+            NUMBER,
+            "Connections to a PostgreSQL that a gateway keeps for conversations; keys and accounts take up "
+            "to four more.",
+        ),
+    ] = 4
+    statement_s: Annotated[
+        float,
+        Setting("statement_timeout", TIMEOUT, "Longest time for one statement, and to wait for a busy file."),
+    ] = 5.0
+    synchronous: Annotated[
+        str,
+        Setting(
+            "synchronous",
+            choice("full", "normal"),
+            "Of a SQLite file: `full` brings each turn to the disk before it is said to be complete; "
+            "`normal` may forget the last ones when the machine loses power, never when the gateway dies.",
+        ),
+    ] = "full"
+    sweep_s: Annotated[
+        float,
+        Setting(
+            "sweep",
+            TIMEOUT,
+            "How often a gateway looks for what is to be deleted, and for turns of gateways that died.",
+        ),
+    ] = 10.0
 
 
 class JwksFile(Struct, frozen=True):
@@ -104,6 +134,16 @@ class Jwt(Struct, frozen=True):
     bands: Annotated[
         str | None,
         Setting("bands", TEXT, "The claim that lists the bands one may use.", "all bands"),
+    ] = None
+    may_set: Annotated[
+        str | None,
+        Setting(
+            "may_set",
+            TEXT,
+            "The claim that lists what requests may say of themselves in headers, as `maitred keys add "
+            "--may-set` does; a token without it may say nothing.",
+            "nothing",
+        ),
     ] = None
     leeway_s: Annotated[
         float, Setting("leeway", GRACE, "How far the issuer's clock may be off from this machine's.")

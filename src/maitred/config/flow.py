@@ -7,7 +7,8 @@ from typing import Annotated
 
 from msgspec import Struct, structs
 
-from maitred.config.kinds import BUDGET, NUMBER, PERCENT, SWITCH, TEXT, TIMEOUT, USD
+from maitred.config.kinds import BUDGET, NUMBER, PERCENT, SWITCH, TEXT, TIMEOUT, USD, choice
+from maitred.config.responses import TIERS, Kept
 from maitred.config.setting import Listed, Setting
 from maitred.core.limits import FREE, UNLIMITED, Limits
 from maitred.core.limits import Price as CorePrice
@@ -133,6 +134,14 @@ class Band(Struct, frozen=True):
             "Whether its waiting requests are put out where the queue is full and a band before it comes.",
         ),
     ] = True
+    service_tiers: Annotated[
+        tuple[str, ...],
+        Setting(
+            "service_tiers",
+            Listed(choice(*TIERS)),
+            "What a turn of the Responses API says as `service_tier` to ask for it.",
+        ),
+    ] = ()
 
     def core(self) -> BandSettings:
         """As the core reckons."""
@@ -149,6 +158,11 @@ class Tenant(Struct, frozen=True):
     ] = ()
     limits: Annotated[Rates, Setting("limits", Rates)] = Rates()
     budget: Annotated[Budget, Setting("budget", Budget)] = Budget()
+    mcp: Annotated[
+        tuple[str, ...] | None,
+        Setting("mcp", Listed(TEXT), "Labels of the MCP servers it may use; `[]` for none.", "all"),
+    ] = None
+    responses: Annotated[Kept, Setting("responses", Kept)] = Kept()
 
     def core(self) -> TenantSettings:
         """As the core reckons."""

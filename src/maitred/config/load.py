@@ -95,6 +95,7 @@ def _contradictions(root: Raw, config: Config) -> Iterator[str]:
         yield f"{endpoints[0].where}: both endpoints and models are set; leave one out"
     yield from _names_used_twice(models)
     yield from _bands(root, config)
+    yield from _labels(root, config)
     yield from _open_ports(root, config)
     yield from _nobody_let_in(root, config)
     yield from _forgotten_budgets(root)
@@ -135,6 +136,14 @@ def _bands(root: Raw, config: Config) -> Iterator[str]:
         for band in tenant.each("bands"):
             if isinstance(band.value, str) and band.value not in known:
                 yield f"{band.where}: no band is named {quote(band.value)}; there are {', '.join(known)}"
+
+
+def _labels(root: Raw, config: Config) -> Iterator[str]:
+    """Servers that a tenant may use and that are not there."""
+    for label in (label for tenant in _tenants(root) for label in tenant.each("mcp")):
+        if isinstance(label.value, str) and label.value not in config.mcp.servers:
+            known = ", ".join(config.mcp.servers) or "none"
+            yield f"{label.where}: no server of mcp.servers is called {quote(label.value)}; there are {known}"
 
 
 def _tenants(root: Raw) -> list[Raw]:
@@ -214,9 +223,17 @@ def _missing_secrets(root: Raw, config: Config, environ: Mapping[str, str]) -> I
     ]
     for model, read in zip(root.each("models"), config.models, strict=False):
         secrets.append((model.at("cache.secret"), read.cache.secret))
+    servers = root.at("mcp.servers")
+    for label, server in config.mcp.servers.items():
+        written = servers.value[label] if servers and isinstance(servers.value, dict) else None
+        secrets += [(written, secret) for secret in server.secrets]
+    others = [
+        config.store.url,
+        *(secret for server in config.mcp.servers.values() for secret in server.secrets),
+    ]
     for written, secret in secrets:
         if written is not None and isinstance(secret, EnvSecret | FileSecret):
             try:
-                secret.reveal(environ, LENGTH_MIN if secret is not config.store.url else 1)
+                secret.reveal(environ, 1 if secret in others else LENGTH_MIN)
             except ValueError as error:
                 yield f"{written.where}: {error}"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from maitred.config.kinds import RATIO, TEXT, Kind, choice
+from maitred.config.kinds import RATIO, Kind, choice
 from maitred.config.options import options_of
 from maitred.config.raw import Raw
 from maitred.config.setting import Chosen, Forms, Listed, Mapped, Setting, Shape, fields_of
@@ -99,14 +99,14 @@ class Reader:
         return tuple(found.values())
 
     def mapped(self, mapped: Mapped, raw: Raw) -> dict[str, Any] | None:
-        """Sections by name; those that are wrong or have nothing in them are left out."""
+        """Values by name; those that are wrong or have nothing in them are left out."""
         if not isinstance(raw.value, dict):
             self.wrong(raw, "must be a mapping of names, each with its settings")
             return None
         found = {}
         for name, child in raw.value.items():
-            known = self.scalar(TEXT, Raw(child.where, name))
-            value = self.section(mapped.item, child) if child.value is not None else None
+            known = self.scalar(mapped.name, Raw(child.where, name))
+            value = self.value(mapped.item, child) if child.value is not None else None
             if known is not None and value is not None:
                 found[known] = value
         return found

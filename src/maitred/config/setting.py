@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import NODEFAULT, Struct, structs
 
-from maitred.config.kinds import Kind
+from maitred.config.kinds import TEXT, Kind
 
 
 class Listed(Struct, frozen=True):
@@ -24,9 +24,10 @@ class Listed(Struct, frozen=True):
 
 
 class Mapped(Struct, frozen=True):
-    """Sections of one kind, each under a name of its own."""
+    """Values of one kind, mostly sections, each under a name of its own."""
 
-    item: type[Struct]
+    item: Kind | Forms | type[Struct]
+    name: Kind = TEXT
 
 
 class Forms(Struct, frozen=True):
@@ -98,9 +99,9 @@ def leaves(section: type[Struct], at: str = "") -> Iterator[tuple[str, Field]]:
         kind, path = field.setting.kind, at + field.setting.key
         if isinstance(kind, Listed) and isinstance(kind.item, type):
             yield from leaves(kind.item, f"{path}[].")
-        elif isinstance(kind, Mapped):
+        elif isinstance(kind, Mapped) and isinstance(kind.item, type):
             yield from leaves(kind.item, f"{path}.NAME.")
-        elif isinstance(kind, Kind | Listed | Forms | Chosen):
+        elif isinstance(kind, Kind | Listed | Mapped | Forms | Chosen):
             yield path, field
             if isinstance(kind, Forms) and kind.nested:
                 for shape in kind.shapes:

@@ -34,10 +34,14 @@ from maitred.config.kinds import (
     choice,
     number_or,
 )
+from maitred.config.mcp import Mcp
+from maitred.config.place import Engine
+from maitred.config.responses import Responses
 from maitred.config.routing import ROUTING_FORMS, Composition
 from maitred.config.secret import SECRET, Secret
 from maitred.config.setting import Forms, Listed, Mapped, Setting
 from maitred.config.simulate import Simulate
+from maitred.core.endpoints import name_of
 from maitred.core.fairness import FAIRNESS, ORDER
 from maitred.core.recipe import Recipe
 from maitred.core.saturation import SATURATION
@@ -205,6 +209,18 @@ class Model(Struct, frozen=True):
             "How the endpoint of a request is chosen: by the policy of this name, or one made as said here.",
         ),
     ] = "default"
+    prefill_rate: Annotated[
+        int,
+        Setting(
+            "prefill_rate",
+            NUMBER,
+            "Prompt tokens that one engine reads in a second, until its answers have shown it. "
+            "`maitred simulate profiles` says what is known of a GPU.",
+        ),
+    ] = int(_POOL.speed)
+    engines: Annotated[
+        tuple[Engine, ...], Setting("engines", Listed(Engine), "Endpoints of which more is to be said.")
+    ] = ()
     cap: Annotated[
         int,
         Setting(
@@ -242,6 +258,15 @@ class Model(Struct, frozen=True):
             "nobody",
         ),
     ] = None
+    responses: Annotated[
+        str,
+        Setting(
+            "responses",
+            choice("chat", "native"),
+            "How its engines are asked for responses that the gateway keeps: by chat completions, or by a "
+            "Responses API of their own.",
+        ),
+    ] = "chat"
     queue: Annotated[Queue, Setting("queue", Queue)] = Queue()
     slo: Annotated[Slo, Setting("slo", Slo)] = Slo()
     limits: Annotated[ModelLimits, Setting("limits", ModelLimits)] = ModelLimits()
@@ -250,7 +275,10 @@ class Model(Struct, frozen=True):
     cache: Annotated[Cache, Setting("cache", Cache)] = Cache()
 
     def __post_init__(self) -> None:
-        """Fill in the defaults that follow from other settings."""
+        """Fill in the defaults that follow from other settings. ValueError for an engine it does not have."""
+        for engine in self.engines:
+            if isinstance(self.endpoints, tuple) and engine.endpoint not in self.endpoints:
+                raise ValueError(f"{engine.endpoint} in engines is none of its endpoints")
         if not self.served_as:
             structs.force_setattr(self, "served_as", self.name)
         if not self.queue.requests_max:
@@ -487,12 +515,23 @@ class Config(Struct, frozen=True):
     models: Annotated[
         tuple[Model, ...], Setting("models", Listed(Model), "The models served; instead of `endpoints`.")
     ] = ()
+    zone: Annotated[
+        str | None,
+        Setting(
+            "zone",
+            TEXT,
+            "Where this gateway is. Endpoints of another zone are for when those of this one are full.",
+            "anywhere",
+        ),
+    ] = None
     bands: Annotated[
         tuple[Band, ...], Setting("bands", Listed(Band), "Priority classes, the first served first.")
     ] = ()
     tenants: Annotated[dict[str, Tenant], Setting("tenants", Mapped(Tenant), "Tenants by name.")] = {}
     default_tenant: Annotated[Tenant, Setting("default_tenant", Tenant)] = Tenant()
     accounts: Annotated[Accounts, Setting("accounts", Accounts)] = Accounts()
+    mcp: Annotated[Mcp, Setting("mcp", Mcp)] = Mcp()
+    responses: Annotated[Responses, Setting("responses", Responses)] = Responses()
     http: Annotated[Http, Setting("http", Http)] = Http()
     trust: Annotated[Trust, Setting("trust", Trust)] = Trust()
     media: Annotated[Media, Setting("media", Media)] = Media()
@@ -522,6 +561,9 @@ class Config(Struct, frozen=True):
                 tpot_s=model.slo.tpot_s,
                 limits=core_limits(model.limits, model.budget),
                 price=model.price.core(),
+                speed=float(model.prefill_rate),
+                places={name_of(model.name, engine.endpoint): engine.core() for engine in model.engines},
+                zone=self.zone or "",
             )
             for model in self.models
         }

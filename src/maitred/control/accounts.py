@@ -2,8 +2,9 @@
 
 The core counts. Each period what it charged since is added to the book, and the book's answer tells what
 other gateways have added: so a process that is killed forgets at most one period's charges, and who charges a
-holder learns within a period what it spent elsewhere. While the book is away charges wait here. A write of
-which nobody knows whether it came through is done again: rather charged twice than not at all.
+holder learns within a period what it spent elsewhere, and all others within READ_S. While the book is away
+charges wait here. A write of which nobody knows whether it came through is done again: rather charged twice
+than not at all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from maitred.observe.findings import Findings
 from maitred.store.rows import Account, SchemaError, StoreError
 
 PERIOD_S = 2.0
+READ_S = 60.0
+"""How often the whole month is read."""
 DAY_S = 86_400
 DAYS_MAX = 3
 """So many days' charges wait for a book that is away; those of earlier days are let go."""
@@ -70,7 +73,7 @@ class Accountant:
         self._wall = wall
         self._sleep = sleep
         self._periods: Periods | None = None
-        self._read = False
+        self._read_at: float | None = None
         self._pruned: int | None = None  # the month in which there was nothing left to prune
         self._owed: dict[tuple[int, int], dict[str, Charge]] = {}  # by day and month
         self._known: dict[str, Spent] = {}  # what the core counts, of what the book has
@@ -107,10 +110,12 @@ class Accountant:
     # -- parts ------------------------------------------------------------------------------------
 
     async def _write(self, book: AccountBook, periods: Periods) -> None:
-        if not self._read:
+        now = self._clock()
+        if self._read_at is None:
             await book.prepare()
+        if self._read_at is None or now - self._read_at >= READ_S:
             self._learn(periods, await book.accounts(month_name(periods.month)))
-            self._read = True
+            self._read_at = now
         for (day, month), by_holder in sorted(self._owed.items()):
             charges = Charges(day, month, by_holder)
             rows = await book.charge(rows_of(charges))

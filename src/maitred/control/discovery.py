@@ -135,6 +135,7 @@ class Discovery:
         """Serve the names of the configuration, those learned, and the adapters that engines have loaded."""
         limits = {pool: self._limits(pool) for pool in (*self._served, *self._table.by_pool)}
         blind = {name for name, model in self._served.items() if model.policy not in PREFIXED}
+        native = {name for name, model in self._served.items() if model.responses == "native"}
         routes = [
             Route(
                 name,
@@ -143,6 +144,7 @@ class Discovery:
                 limits=limits[model.name],
                 keyed=model.name not in blind,
                 salter=self._salters.get(model.name),
+                native=model.name in native,
             )
             for model in self._served.values()
             for name in (model.name, *model.aliases)
@@ -160,6 +162,7 @@ class Discovery:
                 limits=limits[endpoint.pool],
                 keyed=endpoint.pool not in blind,
                 salter=self._salters.get(endpoint.pool),
+                native=endpoint.pool in native,
             )
             for endpoint in self._table.by_name.values()
             for adapter in endpoint.facts.adapters

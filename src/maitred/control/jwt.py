@@ -204,7 +204,8 @@ def _identity(settings: Jwt, claims: dict[str, Any]) -> Identity:
     if not isinstance(tenant, str) or not tenant.isprintable() or not 0 < len(tenant) <= TENANT_CHARS_MAX:
         raise unauthenticated(f"the token's claim {settings.tenant} names no tenant")
     models, bands = _names(claims, settings.models), _names(claims, settings.bands)
-    return Identity(tenant, models=models, bands=bands)
+    may_set = _names(claims, settings.may_set) if claims.get(settings.may_set or "") else ()
+    return Identity(tenant, models=models, bands=bands, may_set=may_set)
 
 
 def _names(claims: dict[str, Any], claim: str | None) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ STORE = "store"
 """The place that the finding of an unreachable store names."""
 ROWS_AT_ONCE = 1000
 REFRESH_S = 5.0
+WHOLE_S = 300.0
+"""How often all keys are read, whatever the store's mark says: somebody may have changed one by hand."""
 READING_S = 5.0
 """What one reading may take before the table counts as old."""
 
@@ -73,6 +75,7 @@ class KeyTable:
         self._by_digest: Mapping[bytes, Known] | None = None
         self._mark: tuple[int | None, ...] | None = None
         self._read_at = clock()
+        self._whole_at = -math.inf
         self._prepared = self._failed = False
         self._findings = findings
         self._clock = clock
@@ -129,10 +132,12 @@ class KeyTable:
             await source.prepare()
             self._prepared = True
         mark = await source.mark()
-        if mark != self._mark:
+        if mark != self._mark or began - self._whole_at >= WHOLE_S:
+            before = self._by_digest
             self._by_digest, self.budgeted = await _table(await source.keys())
-            self._mark = mark  # of before the reading: what came meanwhile is read the next time
-            self._changed()
+            self._mark, self._whole_at = mark, began  # of before: what came meanwhile is read the next time
+            if self._by_digest != before:
+                self._changed()
         self._read_at = began
 
 

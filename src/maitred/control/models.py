@@ -41,8 +41,8 @@ class Route(Struct, frozen=True):
     `served_as` is the name its engines know where that is another, to be put into requests and back in
     answers; None where it is the same. `adapter`: the LoRA adapter of that name, "" for a model. `limits`
     are what the operator and the engines set. `keyed`: its prompts are known by keys. `salter` makes the
-    salts that keep its tenants' caches apart, None where they share one. `root` is what keys begin with where
-    there is no salt.
+    salts that keep its tenants' caches apart, None where they share one. `native`: its engines are asked for
+    responses by their own Responses API. `root` is what keys begin with where there is no salt.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Route(Struct, frozen=True):
     limits: TokenLimits = UNBOUNDED
     keyed: bool = True
     salter: Salter | None = None
+    native: bool = False
     root: int = 0
 
     def __post_init__(self) -> None:

@@ -48,7 +48,7 @@ class Blocks:
         self.told: dict[str, Told] = {}
         self._masks = Masks()
         self._everybody = 0
-        self._due: list[tuple[float, int, Told, tuple[int, ...]]] = []  # heap, by when it is expected no more
+        self._due: list[tuple[float, int, int, Told, tuple[int, ...]]] = []  # heap, by when expected no more
 
     def __len__(self) -> int:
         return len(self._masks.by_key)
@@ -57,7 +57,7 @@ class Blocks:
         """Tokens of the prompt that those who tell have, who has the most first; who has none is left out."""
         due = self._due
         while due and due[0][0] <= now:
-            _, _, told, keys = heappop(due)
+            *_, told, keys = heappop(due)
             self._give_up(told, keys, now)
         keys, known = request.blocks, self._masks.by_key.get
         left, ends = self._everybody, [(0, 0)]  # who has all so far; up to where the others had it
@@ -118,7 +118,7 @@ class Blocks:
             soon[key] = until
             masks[key] = masks.get(key, 0) | bit
         if keys:
-            heappush(self._due, (until, leg.number, told, keys))
+            heappush(self._due, (until, leg.number, told.bit, told, keys))
 
     def renew(self, endpoint: Endpoint) -> None:
         """Forget what is known of it where it is another engine since it told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from maitred.core.homes import homes
 from maitred.core.profiles import RECIPES, asks_for_prefixes, profile
@@ -67,6 +68,26 @@ class Policies(dict[str | Recipe, Choose]):
 ROUTING = Policies({"default": homes, "least-requests": least_loaded, "round-robin": round_robin})
 """The policies by name."""
 ROUTING |= {name: profile(recipe) for name, recipe in RECIPES.items()}
+
+
+def policy(limits: PoolSettings) -> Choose:
+    """The policy of a pool: its own among the endpoints of our zone, and where none of these will do, all."""
+    choose = ROUTING[limits.routing]
+    return partial(_nearest, choose) if limits.zone else choose
+
+
+def _nearest(
+    choose: Choose, endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
+) -> Endpoint | None:
+    near = nearby(endpoints, limits)
+    return choose(near, ticket, limits, now) or choose(endpoints, ticket, limits, now)
+
+
+def nearby(endpoints: Iterable[Endpoint], limits: PoolSettings) -> list[Endpoint]:
+    """Those of our zone, and those of none."""
+    return [endpoint for endpoint in endpoints if endpoint.zone in ("", limits.zone)]
+
+
 BLIND = {"least-requests", "round-robin"}
 
 

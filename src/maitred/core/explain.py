@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from maitred.core.candidates import candidate, candidates
-from maitred.core.chooser import ROUTING, Choose, least_loaded, round_robin
+from maitred.core.chooser import ROUTING, Choose, least_loaded, nearby, round_robin
 from maitred.core.homes import homes, homes_seen
 from maitred.core.profiles import Profile
 from maitred.core.receipt import CANDIDATES_MAX, Candidate, Receipt
@@ -48,12 +48,20 @@ def receipt(
     index: tuple[str, str],
     limits: PoolSettings,
     now: float,
+    *,
+    explored: bool = False,
 ) -> Receipt:
     """Why this one of those `offered` was chosen; the rest of `endpoints` is kept for others.
 
+    `explored`: not by the policy, but to see whether it is still as slow as it was.
+
     `index`: how it is known what is cached there, and the reason. Ask before the ticket has its seat.
     """
-    measure, rows = _explained(limits.routing, offered, ticket, limits, now)
+    asked = nearby(offered, limits) if limits.zone else offered
+    if chosen not in asked:  # none of these would do
+        asked = offered
+    measure, rows = _explained(limits.routing, asked, ticket, limits, now)
+    rows += [candidate(each, ticket, now, "zone") for each in offered if each not in asked]
     if offered is not endpoints:
         rows += [candidate(each, ticket, now, "kept") for each in endpoints if each not in offered]
     sign = -1 if measure == "score" else 1
@@ -65,8 +73,9 @@ def receipt(
             math.inf if row.value is None else sign * row.value,
         )
     )
+    policy = limits.routing if isinstance(limits.routing, str) else "composed"
     return Receipt(
-        policy=limits.routing if isinstance(limits.routing, str) else "composed",
+        policy="exploration" if explored else policy,
         measure=measure,
         endpoint=chosen.name,
         home=ticket.home,

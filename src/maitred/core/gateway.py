@@ -11,21 +11,23 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 
-from maitred.core import explain, kept, saturation, speed
+from maitred.core import explain, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
+from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
-from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods
+from maitred.core.limits import UNLIMITED, Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
 from maitred.core.queue import NEVER
 from maitred.core.receipt import Receipt
+from maitred.core.rights import band_of, is_limited, limited
 from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
@@ -68,13 +70,6 @@ UNTOLD = Usage(exact=False)
 
 def _unheard(_event: Event) -> None:
     """Events of a gateway nobody observes."""
-
-
-def is_limited(settings: Settings) -> bool:
-    """Whether any tenant or model is; keys have limits of their own."""
-    limits = [settings.tenant.limits, *(tenant.limits for tenant in settings.tenants.values())]
-    limits += [settings.default.limits, *(pool.limits for pool in settings.pools.values())]
-    return any(each != UNLIMITED for each in limits)
 
 
 class Gateway:
@@ -156,12 +151,15 @@ class Gateway:
         if leg.phase is not SEATED:
             return
         leg.phase, leg.sent_at = SENT, now
-        if endpoint is not None and (real := self.table.by_name.get(endpoint)) is not None:
-            meant = leg.endpoint
+        if endpoint is None or (real := self.table.by_name.get(endpoint)) is None:
+            return
+        if (meant := leg.endpoint) is not real:
+            self._pool(meant.pool).left(leg)
             saturation.give_back(leg, now)
             self._world.touched.add(meant.pool)
             leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
             saturation.reserve(leg, now)
+            self._pool(real.pool).went(leg, now)
             self._world.vacated(meant, now)
 
     def answered(self, leg: Leg, now: float) -> None:
@@ -175,7 +173,7 @@ class Gateway:
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not OVER:
-                self._world.free(rival, now)
+                self._free(rival, now)
                 self.outbox.append(Drop(rival))
 
     def progress(self, leg: Leg, output_tokens_total: int, now: float) -> None:  # noqa: ARG002
@@ -188,7 +186,7 @@ class Gateway:
         """The leg is over and its place free; the ticket goes on with its other legs."""
         if usage is not None:
             leg.output_tokens = usage.output_tokens
-        self._world.free(leg, now)
+        self._free(leg, now)
 
     def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
@@ -196,14 +194,14 @@ class Gateway:
             return False
         delivered = leg.phase is ANSWERED or failure.final
         ticket = leg.ticket
-        self._world.free(leg, now)
+        self._free(leg, now)
         self._world.failed(leg, failure, now, self.settings.health)
         again = not delivered and self._may_repeat(ticket, leg, failure, now)
         self._emit(LegFailed(now, leg, failure, again))
         if again:
             for partner in ticket.legs:
                 if partner.phase is not OVER:
-                    self._world.free(partner, now)
+                    self._free(partner, now)
                     self.outbox.append(Drop(partner))
             ticket.excluded += (leg.endpoint.name,)
             ticket.lane += (leg.endpoint.name,)
@@ -246,6 +244,7 @@ class Gateway:
         match change:
             case Endpoints(pools=pools):
                 world.list(pools, now)
+                world.place(self.settings)
                 self._forget_pools(pools)
                 for pool in self._pools.values():
                     pool.keep(self.table.by_name)
@@ -264,6 +263,7 @@ class Gateway:
             case Reset(settings=settings):
                 self.settings = settings
                 self._limited = is_limited(settings)
+                world.place(settings)
                 for pool in self._pools.values():
                     pool.apply(settings.pools.get(pool.name, settings.default), settings.bands)
                     if pool.prefixes is None:
@@ -287,18 +287,8 @@ class Gateway:
         return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
-        """The band that was asked for, if it may be had; else the first there is of those that may."""
-        settings, asked = self.settings, request.band
-        bands = settings.bands
-        if len(bands) == 1:
-            return bands[0]
-        allowed = identity.bands or settings.tenants.get(identity.tenant, settings.tenant).bands
-        wanted = (asked, *allowed) if asked and (not allowed or asked in allowed) else allowed
-        for name in wanted:
-            for band in bands:
-                if band.name == name:
-                    return band
-        return bands[-1] if allowed else bands[0]
+        """The band in which a request would wait."""
+        return band_of(self.settings, request, identity)
 
     # -- letting in -------------------------------------------------------------------------------
 
@@ -319,7 +309,7 @@ class Gateway:
             tenant = settings.tenants.get(identity.tenant, tenant)
         first = band = bands[0]
         if len(bands) > 1:
-            band = self.band_of(request, identity)
+            band = band_of(settings, request, identity)
         ticket = pool.ticket(request, identity, band, tenant.weight, now)
         if band is not first:
             ticket.rank = settings.bands.index(band)
@@ -327,22 +317,10 @@ class Gateway:
         if ttft_s is not None and (band is first or band.deadline_s is None):
             pool.hold_to(ticket, ttft_s, self._by_pool.get(pool.name, ()))
         if self._limited or identity.limits is not UNLIMITED:
-            holders = self._holders(pool, identity)
+            holders = limited(self.settings, pool.name, pool.limits.limits, identity)
             tokens = ticket.prompt_tokens, int(ticket.expected)
             ticket.hold = self.limiter.take(holders, *tokens, pool.limits.price, now)
         return ticket
-
-    def _holders(self, pool: Pool, identity: Identity) -> Sequence[tuple[str, Limits]]:
-        """Those who are limited of whom a request is. A tenant that the settings do not name is a guest."""
-        tenant = self.settings.tenants.get(identity.tenant)
-        kind, tenant = ("guest", self.settings.tenant) if tenant is None else ("tenant", tenant)
-        key, model = identity.limits, pool.limits.limits
-        named = (
-            (kind, identity.tenant, tenant.limits),
-            ("key", identity.key, key),
-            ("model", pool.name, model),
-        )
-        return [(f"{kind} {name}", limits) for kind, name, limits in named if limits != UNLIMITED]
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
@@ -361,16 +339,21 @@ class Gateway:
             found = pool.next(endpoints, now)
             if found is None:
                 break
-            ticket, endpoint, offered = found
-            if ticket.ttft_s and saturation.too_late(ticket, endpoint, now):
+            ticket, chosen, offered = found
+            if ticket.ttft_s and saturation.too_late(ticket, chosen, now):
                 self._stop(
                     ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
                 )
                 continue
+            endpoint, pool.unexplored = chosen, pool.unexplored + 1
+            if pool.unexplored >= EVERY and not ticket.home:
+                endpoint = pool.explore(ticket, chosen, offered, now)
             receipt = None
             if ticket.request.receipt:  # before it has its seat
-                index = pool.index(ticket, endpoint)
-                receipt = explain.receipt(ticket, endpoint, offered, endpoints, index, pool.limits, now)
+                index, explored = pool.index(ticket, endpoint), endpoint is not chosen
+                receipt = explain.receipt(
+                    ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
+                )
             effects.append(self._go(ticket, endpoint, pool, now, receipt))
         if queue.waiting or queue.earliest < NEVER:
             queue.settle_in()
@@ -433,11 +416,11 @@ class Gateway:
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
         for leg in ticket.legs:
             if leg.phase is not OVER:
-                self._world.free(leg, now)
+                self._free(leg, now)
                 if outcome in SERVED:
                     self._world.health.served(leg.endpoint, ticket.request)
                 if outcome is COMPLETED:
-                    self._learn(leg, usage, pool, now)
+                    pool.learn(leg, usage, self._by_pool.get(name, ()), now)
         used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
         if ticket.attempts:
             pool.ended(ticket, used)
@@ -447,15 +430,11 @@ class Gateway:
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
-    def _learn(self, leg: Leg, usage: Usage | None, pool: Pool, now: float) -> None:
-        pool.served(now - leg.seated_at)
-        request, limits = leg.ticket.request, pool.limits
-        if leg.thought > 0 and usage is not None and usage.exact and request.sequences == 1:
-            kept.learn(leg, usage)
-        if request.stream and usage is not None and request.sequences == 1 and leg.ticket.expected:
-            speed.learn(leg, usage, self._by_pool.get(pool.name, ()), now)
-        if not limits.cap:
-            saturation.served(leg.endpoint, limits, now)
+    def _free(self, leg: Leg, now: float) -> None:
+        pool = self._pools.get(leg.ticket.request.pool)
+        if pool is not None and leg.phase is not OVER:
+            pool.left(leg)
+        self._world.free(leg, now)
 
     def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:

@@ -5,7 +5,8 @@ is not cached, at the speed at which the endpoint reads. To that is added what a
 
 - *A miss* is dear (MISS): what is read a second time takes the place of what others would have found. So a
   request goes home, to where the most of its prompt is, unless so much more waits there.
-- *A running stream* slows a prompt a little (STREAM_TOKENS).
+- *A running stream* slows a prompt a little (STREAM_TOKENS), and stands still while one is read, which shows
+  the more the shorter answers are (WAIT_TOKENS).
 - *A new beginning* goes where the fewest live (BEGUN_TOKENS), if most prompts are found in caches. There each
   beginning brings many others after it, and who has more of them than its peers is the one that all wait for.
 
@@ -27,6 +28,10 @@ MISS = 8.0
 """What a token costs that was cached elsewhere, beside reading it, in times of that."""
 STREAM_TOKENS = 400
 """A running stream counts as so many tokens to be read."""
+WAIT_TOKENS = 10.0
+"""Streams stand still while a prompt is read. A wait for a first token is taken to be as bad as a tenth of
+it at each later one, so theirs counts by 10 over the tokens of an answer, and in full at most.
+"""
 BEGUN_TOKENS = 16_000
 """So does each beginning that an endpoint has more than another, where all prompts are found in caches."""
 SHARED = 0.5
@@ -56,7 +61,7 @@ def homes(
     full, excluded, adapter = SATURATION[limits.saturation], ticket.excluded, ticket.request.adapter
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
     most = next(iter(cached.values())) if cached else 0
-    begun = _begun_tokens(ticket)
+    begun, stream = _begun_tokens(ticket), _stream_tokens(ticket)
     best: Endpoint | None = None
     least = waiting = NEVER
     for endpoint in endpoints:
@@ -64,7 +69,7 @@ def homes(
             continue
         if adapter and adapter not in endpoint.facts.adapters:
             continue
-        tokens: float = prompt + STREAM_TOKENS * (endpoint.running + 1)
+        tokens: float = prompt + stream * (endpoint.running + 1)
         had = cached.get(endpoint.name, 0) if cached else 0
         if endpoint.unread:
             tokens += unread(endpoint, now)
@@ -92,13 +97,19 @@ def _begun_tokens(ticket: Ticket) -> float:
     return BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
 
 
+def _stream_tokens(ticket: Ticket) -> float:
+    """As how many tokens to be read each running stream counts, for this ticket."""
+    answer = ticket.expected  # theirs are much the same
+    return STREAM_TOKENS + ticket.fresh * min(1.0, WAIT_TOKENS / answer) if answer else STREAM_TOKENS
+
+
 def homes_seen(
     endpoints: Sequence[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
 ) -> list[Candidate]:
     """What each endpoint costs, in seconds, and of what that is made."""
     costs: dict[str, float] = {}
     homes(endpoints, ticket, limits, now, costs)
-    begun = _begun_tokens(ticket)
+    begun, stream = _begun_tokens(ticket), _stream_tokens(ticket)
     most = next(iter(ticket.cached.values())) if ticket.cached else 0
 
     def told(endpoint: Endpoint) -> Value:
@@ -107,7 +118,7 @@ def homes_seen(
         parts = {
             "read_s": (prompt - cached * endpoint.kept) * token_s,
             "unread_s": unread(endpoint, now) * token_s,
-            "streams_s": STREAM_TOKENS * (endpoint.running + 1) * token_s,
+            "streams_s": stream * (endpoint.running + 1) * token_s,
             "begun_s": begun * endpoint.begun * token_s,
             "miss_s": MISS * (most - cached) / endpoint.speed,
         }

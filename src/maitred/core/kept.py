@@ -1,8 +1,8 @@
 """How much of what an endpoint is thought to have cached is there, learned from what it reports.
 
-The approximate index cannot know what an engine has let go of: it keeps more in mind than there is, others
-may use the engine too, its cache may be smaller than it tells, or off. So its predictions are cut to the part
-that was there lately. Homes go by the index itself: what is lost is read again best where it was.
+The approximate index cannot know what an engine has let go of: others may use the engine too, its cache may
+be smaller than it tells, or off. So its predictions are cut to the part that was there lately. Homes go by
+the index itself: what is lost is read again best where it was.
 """
 
 from __future__ import annotations

@@ -45,6 +45,11 @@ class Line(Struct, gc=False):
         """What is to be expected."""
         return self.base + self.slope * x
 
+    def doubt(self) -> None:
+        """What was learned is old: the next reading is believed like the first."""
+        self.base_variance = self.slope_variance = UNKNOWN
+        self.covariance = 0.0
+
     def learn(self, x: float, seen: float) -> None:
         """At `x`, not below nought, it was so much, above it."""
         thought = self.base + self.slope * x

@@ -72,6 +72,16 @@ class Outcome(Enum):
     QUARANTINED = ("quarantined", 500, "quarantined", _SERVER, 500, "api_error", False)
     FAILED_INTERNAL = ("failed_internal", 500, "failed_internal", _SERVER, 500, "api_error", False)
     CLIENT_GONE = ("client_gone", 499, "client_gone", "client_error", 499, "api_error", None)
+    NOT_FOUND = ("not_found", 404, "not_found", _REQUEST, 404, "not_found_error", False)
+    PREVIOUS_NOT_FOUND = (
+        "previous_not_found", 404, "previous_response_not_found", _REQUEST, 404, "not_found_error", False
+    )  # fmt: skip
+    CONVERSATION_LOCKED = (
+        "conversation_locked", 409, "conversation_locked", _REQUEST, 409, _REQUEST, True
+    )  # fmt: skip
+    RESPONSE_RUNNING = ("response_running", 409, "response_in_progress", _REQUEST, 409, _REQUEST, True)
+    KEY_REUSED = ("key_reused", 422, "idempotency_key_reused", _REQUEST, 422, _REQUEST, False)
+    STORE_UNAVAILABLE = ("store_unavailable", 503, "store_unavailable", _SERVER, 529, _OVERLOADED_A, True)
 
     label: str
     status: int

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from maitred.core import kept, saturation, speed
 from maitred.core.blocks import APPROXIMATE, PRECISE, Blocks
-from maitred.core.chooser import PREFIXED, ROUTING, may_hope
+from maitred.core.chooser import PREFIXED, may_hope, policy
+from maitred.core.explore import idle
 from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
-from maitred.core.prefix import MEMORY, MEMORY_ELSE, Prefixes
+from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -20,6 +22,7 @@ from maitred.core.words import (
     Endpoint,
     EndpointState,
     Identity,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -27,7 +30,7 @@ from maitred.core.words import (
 )
 
 READY = EndpointState.READY
-GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES) for api in Api]
+GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.RESPONSES) for api in Api]
 """Whether an API's answers are generated, by its number: to hash a member takes longer than all the rest."""
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
@@ -46,16 +49,18 @@ class Pool:
     """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
 
     __slots__ = (
-        "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "limits", "name", "prefixes", "queue",
-        "service_s",
+        "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "choose", "limits", "name",
+        "prefixes", "queue", "service_s", "unexplored",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         self.name = name
         self.limits = limits
+        self.choose = policy(limits)
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
         self.service_s: float | None = None
+        self.unexplored = 0  # seats since one was tried that is thought to be slow
         self.prefixes: Prefixes | None = None
         self.blocks = Blocks()
         self.again_at = NEVER  # when somebody is to be looked at who waits for his home
@@ -67,6 +72,7 @@ class Pool:
     def apply(self, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         """Live by these settings from now on."""
         before, self.limits = self.limits, limits
+        self.choose = policy(limits)
         if (limits.fairness, limits.order) != (before.fairness, before.order):
             self.queue.line_up_anew(limits)
         self.queue.arrange(bands)
@@ -80,7 +86,7 @@ class Pool:
             return
         if self.prefixes is None:
             self.prefixes = Prefixes()
-        self.prefixes.memory = MEMORY.get(routing, MEMORY_ELSE)
+        self.prefixes.memory = MEMORY.get(routing, 0)
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
@@ -159,6 +165,18 @@ class Pool:
         name = endpoint.name
         return ticket.cached.get(name, 0), name in self.blocks.told and bool(ticket.request.blocks)
 
+    def went(self, leg: Leg, now: float) -> None:
+        """The request of a leg went elsewhere than was meant, which it has `left`."""
+        if self.prefixes is not None:
+            self.prefixes.gave(leg.ticket, leg.endpoint)
+            if self.blocks.told:
+                self.blocks.sent(leg, now)
+
+    def left(self, leg: Leg) -> None:
+        """A leg is over at its endpoint."""
+        if self.prefixes is not None:
+            self.prefixes.left(leg)
+
     def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
         """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
         request, blocks = ticket.request, self.blocks
@@ -218,9 +236,9 @@ class Pool:
         `later` makes of a predicted wait the one to tell. Whoever can be seated past those who wait may come.
         """
         queue, limits = self.queue, self.limits
-        if not queue.behind(ticket) and ROUTING[limits.routing](endpoints, ticket, limits, now) is not None:
+        if not queue.behind(ticket) and self.choose(endpoints, ticket, limits, now) is not None:
             return ()
-        wait_s = queue.wait_s(ticket, limits, now)
+        wait_s = queue.wait_s(ticket, limits, now, self.service_s or 0.0)
         if rest_s := _rest_s(endpoints, now):
             wait_s = max(wait_s or 0.0, rest_s)
         if wait_s is not None and wait_s > CHANCE * (ticket.queue_deadline - now):
@@ -242,7 +260,7 @@ class Pool:
         Others may pass one that is next and fits nowhere, for HOLD_S; then the emptiest endpoint
         is kept for it.
         """
-        queue, limits, choose = self.queue, self.limits, ROUTING[self.limits.routing]
+        queue, limits, choose = self.queue, self.limits, self.choose
         if (alone := queue.alone) is not None:
             only = choose(endpoints, alone, limits, now)
             if only is not None:
@@ -266,6 +284,20 @@ class Pool:
                 endpoints = self._kept_for(ticket, endpoints, now)
             failed[kind] = ticket.need
         return None
+
+    def explore(self, ticket: Ticket, chosen: Endpoint, offered: Sequence[Endpoint], now: float) -> Endpoint:
+        """The chosen one, unless this ticket can be spared to try one that is thought to be slow.
+
+        Only a stream shows how fast one is, and who has a home, of whom this is not asked, would lose more.
+        """
+        if not ticket.request.stream:
+            return chosen
+        self.unexplored = 0
+        other = idle(offered, chosen, ticket, self.limits, now)
+        if other is None:
+            return chosen
+        other.reads.doubt()
+        return other
 
     def _look_again(self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float) -> None:
         """Have the ticket looked at when its home is not worth the wait any more."""
@@ -305,10 +337,18 @@ class Pool:
             fresh_tokens = (prompt_tokens or ticket.prompt_tokens) - usage.cached_tokens
             self.queue.settle(ticket, cost_of(fresh_tokens, usage.output_tokens))
 
-    def served(self, service_s: float) -> None:
-        """A whole answer took so long."""
+    def learn(self, leg: Leg, usage: Usage | None, endpoints: Sequence[Endpoint], now: float) -> None:
+        """Learn from a whole answer: how long it took, how fast its endpoint is, and what its cache had."""
+        request, service_s = leg.ticket.request, now - leg.seated_at
         mean_s = self.service_s if self.service_s is not None else service_s
         self.service_s = mean_s + RECENT * (service_s - mean_s)
+        if usage is not None and request.sequences == 1:
+            if leg.thought > 0 and usage.exact:
+                kept.learn(leg, usage)
+            if request.stream and leg.ticket.expected:
+                speed.learn(leg, usage, endpoints, now)
+        if not self.limits.cap:
+            saturation.served(leg.endpoint, self.limits, now)
 
     def drain_s(self, endpoints: Sequence[Endpoint], now: float) -> float:
         """What those who wait will take, one after the other in all places, by the time answers take."""

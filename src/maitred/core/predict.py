@@ -88,11 +88,14 @@ class Pace:
             self._seats, self._time_s = self._seats * fade + 1, self._time_s * fade + passed_s
         self._last_at = now
 
-    def seat_s(self, now: float) -> float | None:
-        """Seconds a seat, as long as they have become by now; None until that is known."""
+    def seat_s(self, now: float, pause_s: float = 0.0) -> float | None:
+        """Seconds a seat, as long as they have become by now; None until that is known.
+
+        `pause_s` of the time since the last seat say nothing.
+        """
         if self._seats < SEATS_MIN:
             return None
-        since_s = now - self._last_at if self._last_at is not None else 0.0
+        since_s = max(0.0, now - self._last_at - pause_s) if self._last_at is not None else 0.0
         return max(self._time_s / self._seats, (self._time_s + since_s) / (self._seats + 1))
 
 

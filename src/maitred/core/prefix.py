@@ -2,56 +2,53 @@
 
 A prompt is known by chained keys, each of everything up to an end, so that equal keys mean equal beginnings.
 Keys of bytes end at BYTE_ENDS, those of tokens after each block; the latter serve where there are no others,
-for not every request has its tokens told. What an endpoint was not sent for long is forgotten, of one prompt
-the end first. So who has a key has all before it, and the longest common beginning is found by halving.
+for not every request has its tokens told. What an endpoint has is reckoned as its engine does: what runs
+keeps its place, and the rest goes, the longest unused first, where running requests need the room. Of one
+prompt the end goes first. So who has a key has all before it, and the longest common beginning is found by
+halving.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from maitred.core.masks import Masks
 from maitred.core.recipe import Recipe
-from maitred.core.words import NOTHING_CACHED, Endpoint, Request, Ticket
+from maitred.core.words import NOTHING_CACHED, Endpoint, Leg, Request, Ticket
 
-BYTE_ENDS: tuple[int, ...] = tuple(accumulate([512] * 8 + [1024] * 28 + [4096] * 24))
+PIECES = [512] * 8 + [1024] * 28 + [4096] * 24
+BYTE_ENDS: tuple[int, ...] = tuple(accumulate(PIECES))
 """Ends of the keyed pieces of a prompt, in bytes: finer where prompts are short, and none beyond 128 KiB."""
 BYTES_PER_TOKEN, MEDIA_BYTES_PER_TOKEN = 4, 16
 """Of text, about; and a body that has more for each token of its prompt is no text."""
 TOKENS_GUESS = 262_144
 """Tokens in the cache of an endpoint that does not tell."""
-MEMORY: dict[str | Recipe, float] = {"default": 4, "smg-cache-aware": 14}
-MEMORY_ELSE = 1.5
-"""So many times its cache is kept in mind of an endpoint at most, and half of that at least, by the policy.
-
-`default`: what an endpoint has lost it will read again where it was, and then has it; elsewhere it would take
-another's place. `smg-cache-aware`: as its original, 2**24 characters of each worker, 14 times the cache of
-Qwen3-32B on two H100. All others go by what a cache holds, as llm-d does: that is in the middle of this.
+MEMORY: dict[str | Recipe, float] = {"llm-d": 1, "llm-d-blend": 1, "smg-cache-aware": 14}
+"""Policies that go by what was sent and nothing else, as their originals do: so many times its cache is kept
+in mind of an endpoint. 14 are 2**24 characters, with Qwen3-32B on two H100. All others reckon as engines do.
 """
 REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
 """Part of prompts that caches have: a first guess, and how much one request moves it."""
-
-
 FADES = 8
-"""With each prompt so many keys are forgotten, and twice as many as it has, while there are any to forget."""
+"""With each prompt so many keys may be forgotten, and twice as many as it has: no one prompt pays for all."""
 
 
 class Held:
-    """What one endpoint holds: keys, each with its tokens, in generations.
+    """What one endpoint holds: keys with as many legs as use them, and `idle` ones, each with its tokens.
 
-    What it was sent lately is `young`, of so many `tokens`; what was young and has not been sent since is
-    `old`, and what was old `fades`, a little with each prompt. So a prompt that comes again costs one look.
+    Those are in the order in which they were last used, `tokens` in all. As in an engine's cache, only they
+    make room for others, the longest unused first, and of one prompt the end.
     """
 
-    __slots__ = ("beginnings", "bit", "fades", "incarnation", "old", "tokens", "young")
+    __slots__ = ("beginnings", "bit", "idle", "incarnation", "tokens", "users")
 
     def __init__(self, bit: int, incarnation: int) -> None:
         self.bit = bit
         self.incarnation = incarnation
-        self.young: dict[int, int] = {}
-        self.old: dict[int, int] = {}
-        self.fades: dict[int, int] = {}
+        self.users: dict[int, int] = {}
+        self.idle: OrderedDict[int, int] = OrderedDict()
         self.beginnings: set[int] = set()  # keys of prompts of which nobody had much
         self.tokens = 0
 
@@ -59,13 +56,14 @@ class Held:
 class Prefixes:
     """The prefixes of one pool: a mask of endpoints for each key, and each endpoint's keys.
 
-    `memory`: how many times its cache is kept in mind of an endpoint.
+    `memory`: how many times its cache is kept in mind of an endpoint by what was sent alone; 0 reckons with
+    what runs there too.
     """
 
     __slots__ = ("_held", "_masks", "memory", "reuse")
 
     def __init__(self) -> None:
-        self.memory = MEMORY_ELSE
+        self.memory = 0.0
         self.reuse = REUSE_GUESS
         self._masks = Masks()
         self._held: dict[str, Held] = {}
@@ -113,28 +111,38 @@ class Prefixes:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
-        capacity = self.memory * (endpoint.facts.kv_tokens or TOKENS_GUESS)
-        self.sent(ticket.request, endpoint, capacity, begins=not ticket.home)
+        self.gave(ticket, endpoint)
 
-    def sent(self, request: Request, endpoint: Endpoint, capacity: float, *, begins: bool = False) -> None:
-        """The endpoint has this prompt now. Of `capacity` tokens at least half are kept in mind."""
+    def gave(self, ticket: Ticket, endpoint: Endpoint) -> None:
+        """The endpoint has the prompt of this ticket, whoever was meant to."""
+        self.sent(ticket.request, endpoint, begins=not ticket.home)
+
+    def sent(self, request: Request, endpoint: Endpoint, *, begins: bool = False) -> None:
+        """The endpoint has this prompt now, and others go for it."""
         keys = request.prefix or request.blocks
         if not keys:
             return
         held = self._held.get(endpoint.name)
         if held is None or held.incarnation != endpoint.incarnation:
             held = self._new(endpoint)
-        young = held.young
-        if keys[-1] not in young:
-            first = self._add(request, keys, held)
-            if begins and first is not None:
-                held.beginnings.add(first)
-                endpoint.begun = len(held.beginnings)
-            if 2 * held.tokens > capacity:
-                self._grow_old(held)
-        if held.fades:
-            self._fade(held, FADES + 2 * len(keys))
-            endpoint.begun = len(held.beginnings)
+        first = self._use(held, keys)
+        if begins and first is not None:
+            held.beginnings.add(first)
+        room: float = endpoint.facts.kv_tokens or TOKENS_GUESS
+        if self.memory:
+            room *= self.memory
+            self._leave(held, request, keys)
+        else:
+            room -= endpoint.reserved
+        if held.tokens > room:
+            self._fade(held, room, FADES + 2 * len(keys))
+        endpoint.begun = len(held.beginnings)
+
+    def left(self, leg: Leg) -> None:
+        """A leg is over: from now on others may take the place of what it had in the cache."""
+        held, request = self._held.get(leg.endpoint.name), leg.ticket.request
+        if held is not None and held.incarnation == leg.incarnation:
+            self._leave(held, request, request.prefix or request.blocks)
 
     def keep(self, names: Container[str]) -> None:
         """Forget all endpoints but these."""
@@ -153,39 +161,51 @@ class Prefixes:
         held = self._held.pop(name, None)
         if held is not None:
             del self._masks.names[held.bit]
-            for keys in (held.young, held.old, held.fades):
+            for keys in (held.users, held.idle):
                 for key in keys:
                     self._masks.drop(key, held.bit)
 
-    def _add(self, request: Request, keys: Sequence[int], held: Held) -> int | None:
-        """Make these young; the first that is new here."""
-        young, old, fades, masks = held.young, held.old, held.fades, self._masks.by_key
-        first, before = None, 0
-        for number, key in enumerate(keys, 1):
-            tokens = _tokens(request, number)
-            if key not in young:
-                if key in old:
-                    del old[key]
-                elif key in fades:
-                    del fades[key]
-                else:
-                    masks[key] = masks.get(key, 0) | held.bit
-                    first = first or key
-                size = tokens - before or 1  # or what holds none would be kept for ever
-                young[key] = size
-                held.tokens += size
-            before = tokens
+    def _use(self, held: Held, keys: Sequence[int]) -> int | None:
+        """One more leg uses these; the first that is new."""
+        users, idle, masks, bit = held.users, held.idle, self._masks.by_key, held.bit
+        first = None
+        for key in keys:
+            if key in users:
+                users[key] += 1
+                continue
+            users[key] = 1
+            size = idle.pop(key, 0)
+            if size:
+                held.tokens -= size
+            else:
+                masks[key] = masks.get(key, 0) | bit
+                first = first or key
         return first
 
-    def _grow_old(self, held: Held) -> None:
-        self._fade(held, len(held.fades))
-        held.fades, held.old, held.young, held.tokens = held.old, held.young, {}, 0
+    def _leave(self, held: Held, request: Request, keys: Sequence[int]) -> None:
+        """One leg less uses these. Of those nobody uses the last of the prompt will be the first to go."""
+        users, idle, whole = held.users, held.idle, 0
+        tokens, end = request.block_tokens, 1
+        if request.prefix and keys:
+            tokens, end = _tokens(request, len(keys)), BYTE_ENDS[len(keys) - 1]
+        sizes = reversed(PIECES[: len(keys)]) if request.prefix else repeat(1)
+        for key, size in zip(reversed(keys), sizes, strict=False):
+            count = users.pop(key, 0)
+            if count > 1:
+                users[key] = count - 1
+            elif count:
+                idle[key] = its = size * tokens // end or 1  # or what holds none would be kept for ever
+                whole += its
+        held.tokens += whole
 
-    def _fade(self, held: Held, most: int) -> None:
-        """Forget so many, the last of a prompt first: a dict gives back first what it was given last."""
-        fades, beginnings = held.fades, held.beginnings
-        for _ in range(min(most, len(fades))):
-            key, _tokens = fades.popitem()
+    def _fade(self, held: Held, room: float, most: int) -> None:
+        """Forget what was not used for longest until no more than `room` is left; so many keys at most."""
+        idle, beginnings = held.idle, held.beginnings
+        for _ in range(min(most, len(idle))):
+            if held.tokens <= room:
+                break
+            key, tokens = idle.popitem(last=False)
+            held.tokens -= tokens
             self._masks.drop(key, held.bit)
             beginnings.discard(key)
 

@@ -1,7 +1,7 @@
 """Routing policies made of pieces: filters leave some endpoints, scorers weigh them, a picker picks one.
 
 `RECIPES` holds the named ones, ours and emulations of other routers' rules. An emulation is our reading of
-what another router documents, on our ledger, our index and our queue: it says what a rule is worth, not what
+what another router documents, on our ledger, our keys and our queue: it says what a rule is worth, not what
 that router is.
 """
 

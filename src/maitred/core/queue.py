@@ -20,6 +20,8 @@ from maitred.core.words import BandSettings, Phase, PoolSettings, Ticket
 NEVER = float("inf")
 HOLDBACK, HOLDBACK_MAX = 0.1, 0.5
 """Each band below the first may fill a tenth less of the queue, down to half: who comes first finds room."""
+PAUSE_MAX = 2.0
+"""Under a growing load answers take longer than the last ones did."""
 LOOKED_BACK = 64
 """So many of a band are looked at, who came last first, for one whose tenant has too much of the queue."""
 QUEUED = Phase.QUEUED
@@ -36,7 +38,7 @@ class PoolQueue:
     """
 
     __slots__ = (
-        "_at_home", "_bands", "_deadlines", "_fresh", "_limits", "_sequence",
+        "_at_home", "_bands", "_deadlines", "_fresh", "_limits", "_sequence", "_served_at",
         "alone", "body_bytes", "earliest", "held_at", "odd", "opens_at", "waiting",
     )  # fmt: skip
 
@@ -51,6 +53,7 @@ class PoolQueue:
         self.body_bytes = 0
         self.earliest = NEVER
         self.opens_at = NEVER
+        self._served_at = 0.0  # when somebody was seated
         self.held_at: dict[int, float] = {}
         self.odd: dict[int, Ticket] = {}
         self._at_home: dict[str, int] = {}  # how many of all others wait for each home
@@ -142,12 +145,18 @@ class PoolQueue:
             return any(other.lane == ticket.lane for other in self.odd.values())
         return bool(self._at_home.get("") or self._at_home.get(ticket.home))
 
-    def wait_s(self, ticket: Ticket, limits: PoolSettings, now: float) -> float | None:
-        """Predicted wait of this newcomer, if tenants get their parts; None where no pace is known."""
+    def wait_s(self, ticket: Ticket, limits: PoolSettings, now: float, answer_s: float = 0.0) -> float | None:
+        """Predicted wait of this newcomer, if tenants get their parts; None where no pace is known.
+
+        Answers that were begun together end together. So a pause in which nobody at all is seated says
+        nothing before it is much longer than an answer takes, `answer_s` in the mean.
+        """
         if self.alone is not None:
             return None
         band = self._band(ticket.band)[0]
-        seat_s = band.pace.seat_s(now) if band.waiting else None  # an old pace is no reason to refuse
+        if not band.waiting:
+            return None  # an old pace is no reason to refuse
+        seat_s = band.pace.seat_s(now, min(PAUSE_MAX * answer_s, now - self._served_at))
         if seat_s is None:
             return None
         flow = band.flow_of(ticket, limits)
@@ -188,6 +197,7 @@ class PoolQueue:
 
     def serve(self, ticket: Ticket, now: float) -> None:
         """Take a ticket out because it is seated, and count to its tenant and band what that costs."""
+        self._served_at = now
         found = self._take(ticket)
         if found is None:
             return  # it was alone: nobody had to wait for it

@@ -18,7 +18,8 @@ class Candidate(Struct, frozen=True):
     """One endpoint as the policy saw it.
 
     `why_not` is "" where it might have been chosen; else "full", "failed" (by this request, before),
-    "adapter", "kept" (for one that is next and fits nowhere), its state, or the filter that left it out.
+    "adapter", "zone" (it is in another), "kept" (for one that is next and fits nowhere), its state, or the
+    filter that left it out.
     `value` is what the policy compares, None where it tells nothing; `parts` are what that is the sum of.
     `unread` are the tokens of prompts that are to be read there, `begun` the beginnings that live there.
     """
@@ -34,12 +35,12 @@ class Candidate(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """One decision. `endpoint` was chosen, by `policy`; `home` is where the most of the prompt is.
+    """One decision. `endpoint` was chosen by `policy`; `home` is where the most of the prompt is.
 
     `measure` says what the policy compares: "cost" (seconds), "requests" or "turn", of which the least is
     best, "score", of which the most is, or "" where it does not tell. `index` is how it was known what is
     cached, "approximate", "precise" or "none", and `index_why` the reason. `left_off` counts the candidates
-    beyond those told.
+    beyond those told. With the policy "exploration" it was not the best, but tried.
     """
 
     policy: str

@@ -4,8 +4,8 @@ The time to a first token is a line of the tokens that had to be read until then
 and what of it was not cached. The time of each token after it is a line of the streams that ran beside.
 
 Readings are noisy, and noise must not route. So endpoints that read about alike share one speed, the mean of
-theirs; only real differences show, as those of an H100 beside an L40S. One of which little is known yet is
-thought to be much like its peers.
+theirs; only real differences show, as those of an H100 beside an L40S. Of one of which little is known yet
+what was guessed counts, as far as it was right of its peers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from maitred.core.words import SPEED_GUESS, Endpoint, EndpointState, Leg, Usage, reads_guess, writes_guess
+from maitred.core.words import Endpoint, EndpointState, Leg, Usage, reads_guess, writes_guess
 
 READY = EndpointState.READY
 TOLD_MIN = 10
@@ -37,9 +37,20 @@ def tpot_s(endpoint: Endpoint, running: float) -> float:
     return endpoint.writes.at(running)
 
 
+def expect(endpoint: Endpoint, speed: float) -> None:
+    """Think that it reads so many tokens a second, until it has shown otherwise."""
+    endpoint.guess = speed
+    if not endpoint.reads.told:
+        endpoint.reads, endpoint.speed = reads_guess(speed), speed
+
+
 def forget(endpoint: Endpoint) -> None:
     """Another engine may be there now."""
-    endpoint.reads, endpoint.writes, endpoint.speed = reads_guess(), writes_guess(), SPEED_GUESS
+    endpoint.reads, endpoint.writes, endpoint.speed = (
+        reads_guess(endpoint.guess),
+        writes_guess(),
+        endpoint.guess,
+    )
     endpoint.tpot_s, endpoint.paced, endpoint.slowness = 0.0, 0, 1.0
 
 
@@ -74,10 +85,10 @@ def share(endpoints: Iterable[Endpoint]) -> None:
     """Give those that read alike one speed, and others some of their peers' until they have told enough."""
     there = sorted((each for each in endpoints if each.state is READY), key=_slope)
     known = [each for each in there if each.reads.told >= TOLD_MIN]
-    mean = _mean(known or there)
+    better = _better(known or there)
     for each in there:
         own = min(1.0, each.reads.told / TOLD_MIN)
-        each.speed = mean ** (1 - own) / each.reads.slope**own
+        each.speed = (better * each.guess) ** (1 - own) / each.reads.slope**own
     alike: list[Endpoint] = []
     for each in known:
         if alike and each.reads.slope > ALIKE * alike[-1].reads.slope:
@@ -92,19 +103,19 @@ def _slope(endpoint: Endpoint) -> float:
 
 
 def _settle(alike: Sequence[Endpoint]) -> None:
-    mean = _mean(alike)
+    mean = math.exp(-sum(math.log(each.reads.slope) for each in alike) / (len(alike) or 1))
     for each in alike:
         each.speed = mean
 
 
-def _mean(endpoints: Iterable[Endpoint]) -> float:
-    """The geometric mean of their speeds; of who has told little it counts less."""
+def _better(endpoints: Iterable[Endpoint]) -> float:
+    """How many times faster they are than was thought, in the mean; of who has told little it counts less."""
     told = whole = 0.0
     for each in endpoints:
         weight = min(each.reads.told, TOLD_MIN)
         told += weight
-        whole -= weight * math.log(each.reads.slope)
-    return math.exp(whole / told) if told else SPEED_GUESS
+        whole -= weight * math.log(each.reads.slope * each.guess)
+    return math.exp(whole / told) if told else 1.0
 
 
 def _slowness(endpoint: Endpoint, peers: Iterable[Endpoint]) -> float:

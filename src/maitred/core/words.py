@@ -44,6 +44,7 @@ class Api(IntEnum):
     POOLING = 8
     TOKENIZE = 9
     DETOKENIZE = 10
+    RESPONSES = 11
 
     anthropic: bool
 
@@ -190,9 +191,9 @@ SPEED_GUESS = 6000.0
 """Prompt tokens a second that an engine reads until it has shown its own speed: less than a current GPU."""
 
 
-def reads_guess() -> Line:
+def reads_guess(speed: float = SPEED_GUESS) -> Line:
     """What is thought of an engine's first tokens before any was seen."""
-    return Line(0.05, 1 / SPEED_GUESS)
+    return Line(0.05, 1 / speed)
 
 
 def writes_guess() -> Line:
@@ -221,7 +222,8 @@ class Endpoint:
     token after it by the streams that run; `speed` is the prompt tokens a second to reckon with. `busy_s`:
     how long its streams ran, all together, until `busy_at`. `tpot_s` is the geometric mean of the pace at
     which its `paced` streams were written, seconds a token. `slowness`: how many times as long as its fastest
-    peer it takes to read or to write, 1 unless it is an outlier.
+    peer it takes to read or to write, 1 unless it is an outlier. `guess` is the speed that the operator
+    thinks it has, `zone` where he says it is, "" for nowhere in particular.
     """
 
     name: str
@@ -259,6 +261,8 @@ class Endpoint:
     tpot_s: float = 0.0
     paced: int = 0
     slowness: float = 1.0
+    guess: float = SPEED_GUESS
+    zone: str = ""
     kept: float = 1.0
     thought: float = 0.0
     found: float = 0.0
@@ -396,6 +400,13 @@ class Abilities(Struct, frozen=True):
     retry: bool = True
 
 
+class Place(Struct, frozen=True):
+    """What the operator says of one endpoint: its zone; prompt tokens it reads a second, 0 for unsaid."""
+
+    zone: str = ""
+    speed: float = 0.0
+
+
 class PoolSettings(Struct, frozen=True):
     """How one pool is run. `routing` names the policy that chooses, or says what it is made of.
 
@@ -404,7 +415,9 @@ class PoolSettings(Struct, frozen=True):
     The queue is bounded three ways. `saturation` names the policy that says when an endpoint is full,
     `fairness` the one between tenants, `order` the one within a tenant. `kv_reserve` is the share of the
     predicted output for which KV cache is set aside. `ttft_s`, `tpot_s`: what answers are held to, seconds.
-    `limits` bound the model as a whole; `price` is what its tokens cost.
+    `limits` bound the model as a whole; `price` is what its tokens cost. `speed` is thought of an endpoint
+    until it has shown its own; `places` are those of which more is said, by their names. Endpoints of another
+    `zone` than this gateway's are for when those of its own are full; "" where that does not matter.
     """
 
     cap: int = 256
@@ -420,6 +433,9 @@ class PoolSettings(Struct, frozen=True):
     tpot_s: float | None = None
     limits: Limits = UNLIMITED
     price: Price = Price()
+    speed: float = SPEED_GUESS
+    places: Mapping[str, Place] = {}
+    zone: str = ""
 
 
 class BandSettings(Struct, frozen=True):

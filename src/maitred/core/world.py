@@ -7,14 +7,15 @@ somebody may find room that had none.
 
 from __future__ import annotations
 
-from maitred.core import saturation
+from maitred.core import saturation, speed
 from maitred.core.endpoints import DRAINING, EJECTED, READY, EndpointTable, Sign
 from maitred.core.events import Emit, EndpointMoved
 from maitred.core.health import SAID, Health
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Endpoint, Failure, HealthSettings, Leg, LegPhase, Load, Probed, Settings
+from maitred.core.words import Endpoint, Failure, HealthSettings, Leg, LegPhase, Load, Place, Probed, Settings
 
 OVER = LegPhase.OVER
+ANYWHERE = Place()
 ANSWERS = (*SAID, FailureKind.STATUS_429)
 """Failures that are answers: asking again costs an engine that is in trouble."""
 REST_MAX_S = 60.0
@@ -51,6 +52,14 @@ class World:
             self.move(endpoint, sign, "", now)
             if not endpoint.running:
                 self.move(endpoint, Sign.EMPTY, "", now)
+
+    def place(self, settings: Settings) -> None:
+        """See what the operator says of each endpoint."""
+        for endpoint in self.table.by_name.values():
+            limits = settings.pools.get(endpoint.pool, settings.default)
+            place = limits.places.get(endpoint.name, ANYWHERE)
+            endpoint.zone = place.zone
+            speed.expect(endpoint, place.speed or limits.speed)
 
     def learn(self, probed: Probed, now: float, settings: HealthSettings) -> None:
         """An endpoint was asked how it is."""

@@ -18,6 +18,7 @@ KEYS: dict[int, tuple[str, ...]] = {
     Api.CHAT: OUTPUT_KEYS,
     Api.COMPLETIONS: ("max_tokens",),
     Api.MESSAGES: ("max_tokens",),
+    Api.RESPONSES: ("max_output_tokens",),
 }
 """The APIs whose answers are as long as one likes, and the members that bound them."""
 LIMITED_KEYS: dict[int, tuple[str, ...]] = {
@@ -47,6 +48,8 @@ class _Prompt(Struct):
     prompt: Raw = _EMPTY
     system: Raw = _EMPTY
     tools: Raw = _EMPTY
+    instructions: Raw = _EMPTY
+    input: Raw = _EMPTY
 
 
 _decode = Decoder(_Prompt).decode
@@ -84,4 +87,4 @@ def check_fits(api: Api, asked: Body, output: int, context: int, body: bytes) ->
 
 def _prompt_bytes(body: bytes) -> int:
     said = _decode(body)
-    return sum(memoryview(value).nbytes for value in (said.messages, said.prompt, said.system, said.tools))
+    return sum(memoryview(getattr(said, name)).nbytes for name in _Prompt.__struct_fields__)

@@ -38,9 +38,15 @@ APIS = {
     "/v1/pooling": Api.POOLING,
     "/tokenize": Api.TOKENIZE,
     "/detokenize": Api.DETOKENIZE,
+    "/v1/responses": Api.RESPONSES,
 }
 """The paths that go to engines; everything else is answered here or not at all."""
 
+OURS = frozenset({"/v1/responses"})
+"""Those by which the gateway asks engines for its clients; at the same paths it answers clients itself."""
+
+THEIRS = {path: api for path, api in APIS.items() if path not in OURS}
+"""Those that clients ask engines by."""
 
 JSON = b"application/json"
 NO_KEYS: tuple[int, ...] = ()

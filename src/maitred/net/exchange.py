@@ -47,7 +47,8 @@ def reset(transport: asyncio.Transport) -> None:
 class RequestHead(Struct):
     """The head of a request. `length` None: the body is chunked.
 
-    `fields`: headers by name in lower case, without content-length. Requests alike but for their lengths may
+    `query` is what follows the path, b"" for nothing. `fields`: headers by name in lower case, without
+    content-length. Requests alike but for their lengths may
     share a head, which then tells that of the first; `known` is whether the site let such a one in before,
     `packed` whether the body comes compressed, and `said` what it made of the fields.
     """
@@ -61,6 +62,7 @@ class RequestHead(Struct):
     known: bool = False
     packed: bool = False
     said: Any = None
+    query: bytes = b""
 
     def expects_body(self, more_than: int) -> bool:
         """Whether a body of more than so many bytes, or of unknown size, may follow."""

@@ -67,6 +67,7 @@ class MemoryNetwork:
         host: str,
         port: int,
         tls: ssl.SSLContext | None = None,  # noqa: ARG002 - nothing to encrypt
+        server_name: str | None = None,  # noqa: ARG002
     ) -> P:
         """Connect to a listener of this network."""
         await asyncio.sleep(self.connect_delay_s)

@@ -29,11 +29,17 @@ class Network(Protocol):
     """Where connections come from."""
 
     async def connect(
-        self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
+        self,
+        factory: Callable[[], P],
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> P:
         """Connect, and return the factory's protocol once `connection_made` has run.
 
-        There is no timeout: callers cancel. Raises OSError (ssl.SSLError is one) where nothing answers.
+        `server_name` is whom the certificate must name where that is not `host`. There is no timeout:
+        callers cancel. Raises OSError (ssl.SSLError is one) where nothing answers.
         """
 
     async def listen(
@@ -46,10 +52,17 @@ class Sockets(Network):
     """Real TCP on the running loop. Both asyncio and uvloop set TCP_NODELAY on every connection."""
 
     async def connect(
-        self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
+        self,
+        factory: Callable[[], P],
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> P:
-        """Connect by TCP, and by TLS verified against `host` where a context is given."""
-        _, protocol = await asyncio.get_running_loop().create_connection(factory, host, port, ssl=tls)
+        """Connect by TCP, and by TLS verified against the server's name where a context is given."""
+        loop = asyncio.get_running_loop()
+        named = server_name if tls is not None else None
+        _, protocol = await loop.create_connection(factory, host, port, ssl=tls, server_hostname=named)
         return protocol
 
     async def listen(

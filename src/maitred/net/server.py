@@ -399,6 +399,7 @@ class ServerConnection(asyncio.Protocol):
             fields,
             parser.get_http_version() == "1.1",
             None if b"transfer-encoding" in fields else int(fields.pop(b"content-length", 0)),
+            query=self._url.partition(b"?")[2] if b"?" in self._url else b"",
         )
 
     def _check_head(self, head: RequestHead) -> None:

@@ -19,8 +19,9 @@ from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Load
 from maitred.observe.budgets import Budget
+from maitred.observe.histogram import Histogram
 from maitred.observe.kv_events import KvFigures
-from maitred.observe.metrics import ENDPOINTS_MAX, READINGS, Histogram, Metrics, ModelSeries, TenantSeries
+from maitred.observe.metrics import ENDPOINTS_MAX, READINGS, Metrics, ModelSeries, TenantSeries
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "maitred_"
@@ -130,6 +131,11 @@ def families(metrics: Metrics) -> list[Family]:
         other("kv_events_age_seconds", "gauge", "Age of an engine's last KV events.", _kv_ages),
         other("kv_events_lag_seconds", "gauge", "How old they were when they came.", _kv_lags),
         other("kv_events_blocks", "gauge", "Keys of blocks known from KV events.", _kv_blocks),
+        other("mcp_calls_total", "counter", "Calls of MCP servers' tools.", _mcp_calls),
+        other("mcp_call_seconds", "histogram", "How long they took.", _mcp_seconds),
+        other("turns_total", "counter", "Turns of the Responses API that ended.", _turns),
+        other("history_items", "histogram", "Items that were said before a turn.", _histories),
+        other("store_seconds", "histogram", "Time of operations on what is remembered.", _store_times),
         other("findings", "gauge", "What is wrong now, by kind.", _findings),
         other("reloads_total", "counter", "Reloads of the configuration.", _reloads),
         single("loop_lag_seconds", "gauge", "Last delay of a timer.", lambda: metrics.loop_lag_s),
@@ -176,6 +182,17 @@ def _tokenizing(metrics: Metrics) -> Values:
     for model, series in list(metrics.models.items()):
         if series.tokenizing is not None:
             yield from _histogram(series.tokenizing, {"model": model})
+
+
+def _mcp_calls(metrics: Metrics) -> Values:
+    for server, series in metrics.mcp.copy().items():
+        for outcome, count in series.calls.copy().items():
+            yield "", {"server": server, "outcome": outcome}, count
+
+
+def _mcp_seconds(metrics: Metrics) -> Values:
+    for server, series in metrics.mcp.copy().items():
+        yield from _histogram(series.seconds, {"server": server})
 
 
 def _histogram(histogram: Histogram, labels: dict[str, str]) -> Values:
@@ -367,6 +384,22 @@ def _kv_blocks(metrics: Metrics) -> Values:
 
 def _kv_known(metrics: Metrics) -> Iterable[KvFigures]:
     return islice(metrics.kv_events(), ENDPOINTS_MAX)
+
+
+def _turns(metrics: Metrics) -> Values:
+    for outcome in Outcome:
+        if count := metrics.turns.ended[outcome.index]:
+            yield "", {"outcome": outcome.label}, count
+
+
+def _histories(metrics: Metrics) -> Values:
+    if any(metrics.turns.history.counts):
+        yield from _histogram(metrics.turns.history, {})
+
+
+def _store_times(metrics: Metrics) -> Values:
+    for operation, histogram in list(metrics.turns.store.items()):
+        yield from _histogram(histogram, {"operation": operation})
 
 
 def _findings(metrics: Metrics) -> Values:

@@ -12,7 +12,6 @@ that no client can make one.
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
@@ -33,13 +32,16 @@ from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState
 from maitred.observe.budgets import Budget
+from maitred.observe.histogram import Histogram
 from maitred.observe.kv_events import KvFigures
+from maitred.observe.turns import Turns
 
 COMPLETED = Outcome.COMPLETED
 MODELS_MAX = 256
 ENDPOINTS_MAX = 1024
 TENANTS_MAX = 256
 BANDS_MAX = 64
+MCP_SERVERS_MAX = 256
 OTHER = "other"
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -54,6 +56,8 @@ WHOLE_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120
 READINGS: dict[str, tuple[str, str]] = {
     "client_connections": ("gauge", "Connections from clients open now."),
     "upstream_connections": ("gauge", "Connections to engines open now, idle ones included."),
+    "background_waiting": ("gauge", "Background responses that wait in the store, as last counted."),
+    "background_making": ("gauge", "Background responses that this gateway is making."),
     "quarantined": ("gauge", "Requests kept out now because engines died of them."),
     "key_table_age_seconds": ("gauge", "How long ago the keys were read; 0 where none are kept."),
     "config_version": ("gauge", "How often the configuration was changed since start."),
@@ -68,22 +72,6 @@ class Slo(Struct, frozen=True):
 
     ttft_s: float | None = None
     tpot_s: float | None = None
-
-
-class Histogram:
-    """Counts by upper bound (inclusive), the last for all beyond, and the sum of what was observed."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
 
 
 class TenantSeries:
@@ -132,6 +120,16 @@ class ModelSeries:
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
 
 
+class McpSeries:
+    """Calls of the tools of one MCP server, by how they ended, and how long they took."""
+
+    __slots__ = ("calls", "seconds")
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+        self.seconds = Histogram(WHOLE_S)
+
+
 class EndpointSeries:
     """Numbers of one endpoint; `endpoint` is None for the one that stands for all beyond the bound.
 
@@ -178,6 +176,7 @@ class Metrics:
         self.budgets = budgets
         self.kv_events = kv_events
         self.reloads = {"ok": 0, "failed": 0}
+        self.turns = Turns()
         if unknown := self.readings.keys() - READINGS.keys():
             raise ValueError(f"unknown readings: {sorted(unknown)}")
         self.models: dict[str, ModelSeries] = {}
@@ -185,6 +184,7 @@ class Metrics:
         self.tenants: dict[str, TenantSeries] = {}
         self.label((), ())
         self.endpoints: dict[str, EndpointSeries] = {}
+        self.mcp: dict[str, McpSeries] = {}
         self.loop_lag_s = self.loop_lag_max_s = 0.0
         self.hears: Hears = {
             AtDoor: self._at_door,
@@ -210,6 +210,15 @@ class Metrics:
         self.bands = {
             name: self.bands.get(name) or [0] * len(Outcome) for name in (OTHER, *islice(bands, BANDS_MAX))
         }
+
+    def mcp_called(self, server: str, outcome: str, seconds: float) -> None:
+        """A tool of an MCP server was called; outcomes are few, and so are servers."""
+        known = self.mcp.get(server)
+        if known is None:
+            label = server if len(self.mcp) < MCP_SERVERS_MAX else OTHER
+            known = self.mcp.setdefault(label, McpSeries())
+        known.calls[outcome] = known.calls.get(outcome, 0) + 1
+        known.seconds.observe(seconds)
 
     def loop_lag(self, lag_s: float) -> None:
         """The gateway's loop ran a timer this late."""

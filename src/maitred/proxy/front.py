@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 from urllib.parse import unquote
 
 from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, EndpointState
 from maitred.door.inflate import packed
-from maitred.door.read import APIS, JSON, check_media
+from maitred.door.read import APIS, JSON, THEIRS, check_media
 from maitred.net import cors
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.server import ServerConnection
@@ -24,15 +25,26 @@ READ, WRITE = ("GET", "HEAD"), ("POST",)
 HEALTH = {"/livez": False, "/ping": False, "/readyz": True, "/health": True}
 """Health paths, and whether each asks for readiness rather than for life."""
 METHODS: dict[str, Sequence[str]] = {
-    **dict.fromkeys(APIS, WRITE),
+    **dict.fromkeys(THEIRS, WRITE),
     **dict.fromkeys(HEALTH, READ),
     MODELS: READ,
     ANY: (*READ, *WRITE),
 }
 JSON_LINES = b"content-type: application/json\r\n"
 TEXT_LINES = b"content-type: text/plain; charset=utf-8\r\n"
+NOTHING_THERE = "there is nothing at this path"
 
 Note = Callable[[str, HttpExchange], None]
+
+
+class Stateful(Protocol):
+    """Who answers at the paths of what is remembered: those that hold ids, so no table lists them all."""
+
+    def methods(self, path: str) -> Sequence[str] | None:
+        """What the path takes; None where there is nothing."""
+
+    def serve(self, exchange: HttpExchange, request_id: str) -> None:
+        """Answer one request, now or later, and tell the observers how it ended."""
 
 
 class Front:
@@ -40,7 +52,8 @@ class Front:
 
     `note` is told each request's id and exchange before anything else happens to it, for the access log.
     `cors`: origins ("https://host:port") whose pages may ask and read. It and `service` may be replaced at
-    any time; what runs goes on with what it began with.
+    any time; what runs goes on with what it began with. So may `stateful`, which is None where nothing is
+    remembered.
     """
 
     def __init__(self, service: Service, note: Note, cors: frozenset[str] = frozenset()) -> None:
@@ -48,6 +61,7 @@ class Front:
         self.cors = cors
         self.connections: dict[int, ServerConnection] = {}
         self.service = service
+        self.stateful: Stateful | None = None
         self._house = service.house
         self._note = note
 
@@ -65,11 +79,9 @@ class Front:
             self.service.identify(head.fields)
             return
         method, fields = head.method, head.fields
-        methods = METHODS.get(head.path)
-        if methods is None and head.path.startswith(MODELS + "/"):
-            methods = READ
+        methods = METHODS.get(head.path) or self._methods(head.path)
         if methods is None:
-            raise Refusal(Outcome.PATH_NOT_FOUND, "there is nothing at this path")
+            raise Refusal(Outcome.PATH_NOT_FOUND, NOTHING_THERE)
         if method not in methods and not cors.is_preflight(self.cors, method, fields):
             allow = ", ".join(methods)
             message = f"this path takes {allow}"
@@ -77,7 +89,7 @@ class Front:
         if method == "OPTIONS" or head.path in HEALTH:
             return
         self.service.identify(fields)
-        if methods is WRITE:
+        if method in WRITE:
             if fields.get(b"content-type") != JSON or b"content-encoding" in fields:
                 check_media(fields)
                 head.packed = packed(head)
@@ -86,19 +98,31 @@ class Front:
     def serve(self, exchange: HttpExchange) -> None:
         """See Site."""
         head = exchange.head
-        if head.method == "POST":  # only the APIs' paths take it
+        if head.method == "POST" and head.path in THEIRS:
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
             # As `create_task` does it, without the detour by the loop.
             asyncio.Task(journey(self.service, exchange, request_id), loop=self._house.loop)
         elif head.method == "OPTIONS":  # only a preflight gets here
-            lines = cors.permission(METHODS.get(head.path, READ), head.fields)
-            self._tell(exchange, 204, lines, b"")
+            methods = METHODS.get(head.path) or self._methods(head.path) or READ
+            self._tell(exchange, 204, cors.permission(methods, head.fields), b"")
         elif head.path in HEALTH:
             well = self.ready or not HEALTH[head.path]
             exchange.respond(200 if well else 503, TEXT_LINES, b"ok\n" if well else b"not ready\n")
-        else:
+        elif head.path.startswith(MODELS):
             self._list_models(exchange, head.path)
+        elif self.stateful is not None:
+            request_id = self._house.mint_id()
+            self._note(request_id, exchange)
+            self.stateful.serve(exchange, request_id)
+        else:  # there was, when its head was looked at
+            self.refuse(exchange, Refusal(Outcome.PATH_NOT_FOUND, NOTHING_THERE), keep=True)
+
+    def _methods(self, path: str) -> Sequence[str] | None:
+        """What a path takes that no table lists."""
+        if path.startswith(MODELS + "/"):
+            return READ
+        return self.stateful.methods(path) if self.stateful is not None else None
 
     def refuse(self, exchange: HttpExchange, refusal: Refusal, *, keep: bool) -> None:
         """See Site."""

@@ -136,8 +136,22 @@ class Fleet:
     def _arrive(self, what: tuple[Arrival, Iterator[Arrival]]) -> None:
         arrival, following = what
         self._expect(following)
+        request = self._request(arrival)
+        try:
+            ticket = self.gateway.accept(request, Identity(arrival.tenant), self.now)
+        except Refusal as refusal:
+            self._over(Record(arrival, refusal.outcome, self.now + self.waits.network_s))
+            return
+        self.watch.accepted(ticket)
+        self._arrivals[request.id] = arrival
+        if arrival.patience_s is not None:
+            self.agenda.at(arrival.at + arrival.patience_s, ARRIVALS, self._leave, ticket)
+        self._pump(ticket)
+
+    def _request(self, arrival: Arrival) -> Request:
+        """What the door would read of it."""
         blocks, block_tokens = self._blocks(arrival)
-        request = Request(
+        return Request(
             f"sim-{arrival.number}",
             Api.CHAT,
             arrival.model,
@@ -152,16 +166,6 @@ class Fleet:
             blocks=blocks,
             block_tokens=block_tokens,
         )
-        try:
-            ticket = self.gateway.accept(request, Identity(arrival.tenant), self.now)
-        except Refusal as refusal:
-            self._over(Record(arrival, refusal.outcome, self.now + self.waits.network_s))
-            return
-        self.watch.accepted(ticket)
-        self._arrivals[request.id] = arrival
-        if arrival.patience_s is not None:
-            self.agenda.at(arrival.at + arrival.patience_s, ARRIVALS, self._leave, ticket)
-        self._pump(ticket)
 
     def _blocks(self, arrival: Arrival) -> tuple[tuple[int, ...], int]:
         """The keys of the prompt's blocks, where the policy asks for them, and the size of one."""

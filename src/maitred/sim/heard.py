@@ -11,7 +11,7 @@ from maitred.sim.job import Job
 class Heard:
     """A cache's listener. `news`: there is something to tell. `incarnation`: of the endpoint it was told to.
 
-    What several ranks of an engine have counts as one cache: a block that one of them loses is lost.
+    Several ranks of an engine count as one cache, as in the gateway: what one of them has is there.
     """
 
     __slots__ = ("_cached", "_cleared", "_was", "incarnation", "news")
@@ -19,35 +19,42 @@ class Heard:
     def __init__(self) -> None:
         self.incarnation = -1
         self.news = False
-        self._cached: dict[int, None] = {}
+        self._cached: dict[int, int] = {}  # how many ranks have it
         self._was: dict[int, bool] = {}  # whether it was there when this was last told
         self._cleared = False
 
     def stored(self, keys: Sequence[int], parent: int | None, job: Job) -> None:  # noqa: ARG002
         """See CacheListener."""
         for key in keys:
-            if key not in self._cached:
-                self._cached[key] = None
+            ranks = self._cached[key] = self._cached.get(key, 0) + 1
+            if ranks == 1:
                 self._was.setdefault(key, False)
-        self.news = True
+                self.news = True
 
     def removed(self, keys: Sequence[int]) -> None:
         """See CacheListener."""
         for key in keys:
-            if key in self._cached:
-                del self._cached[key]
+            ranks = self._cached.pop(key) - 1
+            if ranks:
+                self._cached[key] = ranks
+            else:
                 self._was.setdefault(key, True)
-        self.news = True
+                self.news = True
 
     def cleared(self) -> None:
         """See CacheListener."""
+        self.restarted()
+        self.news = True
+
+    def restarted(self) -> None:
+        """Another engine begins; nothing is heard of it before it has stored something."""
         self._cached.clear()
         self.tell_all()
 
     def tell_all(self) -> None:
-        """Have everything told anew."""
+        """Have everything told anew, once there is anything."""
         self._was = dict.fromkeys(self._cached, False)
-        self._cleared = self.news = True
+        self._cleared, self.news = True, bool(self._cached)
 
     def take(self, endpoint: str) -> KvEvents:
         """What has changed since this was last asked."""

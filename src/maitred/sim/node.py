@@ -60,7 +60,7 @@ class Node:
         speed = self.engine.speed
         self.engine = Engine(self.profile, listener=self.heard)
         if self.heard is not None:
-            self.heard.cleared()
+            self.heard.restarted()
         self.engine.speed = speed
         self.due = self.hung_at = INFINITY
         self.started_at = now

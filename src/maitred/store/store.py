@@ -8,6 +8,7 @@ are shorter: what is given up there leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -24,11 +25,14 @@ from maitred.store import schema, tables
 from maitred.store.accounts import charging
 from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
 
+log = logging.getLogger("maitred.store")
+
 CONNECT_S = 3
 STATEMENT_S = 5
 CALL_S = 10.0
 UPGRADE_S = 60.0
 CONNECTIONS_MAX = 4
+POOL = 4
 ROWS_AT_ONCE = 250
 """Rows that are turned to values without letting anybody else run: about a millisecond's work."""
 REASON_CHARS_MAX = 200
@@ -48,22 +52,30 @@ Mark = tuple[int | None, ...]
 class Store:
     """One database. Made by `open`, which does not touch it yet."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, pool: int, statement_s: float, *, full: bool) -> None:
+        self.pool = pool
+        self.full = full
         waiting, looping = (url.set(drivername=name) for name in DRIVERS[url.drivername])
         self._password = url.password
         self.is_file = url.drivername == "sqlite"
         self.place = (
             f"sqlite:///{url.database}" if self.is_file else f"postgresql at {url.host or 'a socket'}"
         )
-        limits = _limits(self.is_file)
+        self.limits = limits = _limits(self.is_file, statement_s)
+        self.url = waiting
         # Migrations begin their transactions themselves, as the driver of SQLite would not before CREATE.
         begun = {"isolation_level": None} if self.is_file else {}
         self._waiting: Engine = create_engine(waiting, poolclass=NullPool, connect_args=limits | begun)
         self._engine: AsyncEngine = create_async_engine(looping, connect_args=limits, **_pool(self.is_file))
 
     @classmethod
-    def open(cls, url: str) -> Self:
-        """The database at `sqlite:///PATH` or `postgresql://…`. Raises StoreError."""
+    def open(cls, url: str, pool: int = POOL, statement_s: float | None = None, *, full: bool = True) -> Self:
+        """The database at `sqlite:///PATH` or `postgresql://…`. Raises StoreError.
+
+        `pool` is how many connections to a PostgreSQL are kept for conversations; nothing else uses them.
+        `statement_s` is the most that one statement may take, STATEMENT_S unless given. `full`: what is
+        committed to a file is on the disk.
+        """
         try:
             parsed = make_url(url)
         except (ArgumentError, ValueError):
@@ -73,7 +85,7 @@ class Store:
                 "it is no URL of a database; write sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
             )
         try:
-            return cls(parsed)
+            return cls(parsed, pool, STATEMENT_S if statement_s is None else statement_s, full=full)
         except (ImportError, NoSuchModuleError):
             raise StoreError("PostgreSQL needs another package; pip install 'maitred[postgres]'") from None
 
@@ -85,7 +97,7 @@ class Store:
         if self.is_file:
             await self.upgrade()
             return
-        async with self._call(), self._engine.connect() as connection:
+        async with self.call(), self._engine.connect() as connection:
             version = await connection.run_sync(schema.current)
         if version != schema.newest():
             self._check_known(version)
@@ -94,7 +106,7 @@ class Store:
 
     async def upgrade(self) -> str:
         """Bring the tables to this program's version, which is returned."""
-        async with self._call(UPGRADE_S):
+        async with self.call(UPGRADE_S):
             await asyncio.to_thread(self._upgrade)
         return schema.newest()
 
@@ -104,6 +116,8 @@ class Store:
             self._check_known(version)
             if version != schema.newest():
                 schema.upgrade(connection)
+            if version is None:
+                log.info("%s is new: there are no keys and no accounts in it", self.place)
 
     def _check_known(self, version: str | None) -> None:
         if version is not None and not schema.knows(version):
@@ -125,14 +139,14 @@ class Store:
             func.max(columns.created_ms),
             func.max(columns.revoked_ms),
         ).select_from(tables.keys)
-        async with self._call(), self._engine.connect() as connection:
+        async with self.call(), self._engine.connect() as connection:
             return tuple((await connection.execute(asked)).one())
 
     async def keys(self) -> list[KeyRow]:
         """All keys, revoked ones included, the oldest first."""
         asked = select(tables.keys).order_by(tables.keys.c.created_ms, tables.keys.c.id)
         found: list[KeyRow] = []
-        async with self._call(), self._engine.connect() as connection:
+        async with self.call(), self._engine.connect() as connection:
             rows = await connection.stream(asked)
             async for part in rows.mappings().partitions(ROWS_AT_ONCE):
                 found += [_key(row) for row in part]
@@ -153,7 +167,7 @@ class Store:
             "revoked_ms": key.revoked_ms,
             "note": key.note,
         }
-        async with self._call():
+        async with self.call():
             try:
                 async with self._engine.begin() as connection:
                     await connection.execute(tables.keys.insert().values(values))
@@ -168,7 +182,7 @@ class Store:
             .where(columns.id == id_, columns.revoked_ms.is_(None))
             .values(revoked_ms=at_ms)
         )
-        async with self._call(), self._engine.begin() as connection:
+        async with self.call(), self._engine.begin() as connection:
             return bool((await connection.execute(revoked)).rowcount)
 
     # -- accounts ---------------------------------------------------------------------------------
@@ -177,7 +191,7 @@ class Store:
         """What everybody has spent in this month, and in the last day of it that he spent in."""
         asked = select(tables.accounts).where(tables.accounts.c.month == month)
         found: list[Account] = []
-        async with self._call(), self._engine.connect() as connection:
+        async with self.call(), self._engine.connect() as connection:
             rows = await connection.stream(asked)
             async for part in rows.mappings().partitions(ROWS_AT_ONCE):
                 found += [Account(**row) for row in part]
@@ -187,7 +201,7 @@ class Store:
         """Add these to what is there, all or none, and tell what is there now. No holder may be twice."""
         added = charging((sqlite.insert if self.is_file else postgresql.insert)(tables.accounts))
         found: list[Account] = []
-        async with self._call(), self._engine.begin() as connection:
+        async with self.call(), self._engine.begin() as connection:
             for start in range(0, len(charges), ROWS_AT_ONCE):
                 rows = [structs.asdict(charge) for charge in charges[start : start + ROWS_AT_ONCE]]
                 found += [Account(**row) for row in (await connection.execute(added, rows)).mappings()]
@@ -203,11 +217,11 @@ class Store:
         pruned = delete(tables.accounts).where(
             tables.accounts.c.holder.in_(found.with_for_update(skip_locked=True))
         )
-        async with self._call(), self._engine.begin() as connection:
+        async with self.call(), self._engine.begin() as connection:
             return (await connection.execute(pruned)).rowcount >= ROWS_AT_ONCE
 
     @asynccontextmanager
-    async def _call(self, within_s: float = CALL_S) -> AsyncIterator[None]:
+    async def call(self, within_s: float = CALL_S) -> AsyncIterator[None]:
         """What is done within is over in time, and whatever goes wrong with it is a StoreError."""
         try:
             async with asyncio.timeout(within_s):
@@ -237,11 +251,11 @@ def _pool(is_file: bool) -> dict[str, Any]:
     }
 
 
-def _limits(is_file: bool) -> dict[str, Any]:
+def _limits(is_file: bool, statement_s: float) -> dict[str, Any]:
     """What the driver is told of waiting."""
     if is_file:
-        return {"timeout": STATEMENT_S}
-    return {"connect_timeout": CONNECT_S, "options": f"-c statement_timeout={STATEMENT_S * 1000:.0f}"}
+        return {"timeout": statement_s}
+    return {"connect_timeout": CONNECT_S, "options": f"-c statement_timeout={statement_s * 1000:.0f}"}
 
 
 def _json(value: object) -> str:

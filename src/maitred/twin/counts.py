@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from maitred.observe.metrics import Histogram
+from maitred.observe.histogram import Histogram
 from maitred.sim.engine import Engine
 from maitred.sim.job import Job
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
-from maitred.observe.metrics import Histogram
+from maitred.observe.histogram import Histogram
 from maitred.sim.engine import Engine
 from maitred.twin.counts import HISTOGRAMS, Counts
 

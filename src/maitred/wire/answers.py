@@ -50,7 +50,8 @@ class Grammar(Struct, frozen=True):
     `token`: how the first line of an event begins that brings output, as engines write it. `opening`: name of
     the event that tells of the prompt at the start of a stream. `answer_begins`: an answer token in a stream
     that began with the model's thinking. `plain`: events as engines write them and nothing else, which pass
-    unread; `strict_clients`: the API's own library falls over anything but events with data.
+    unread; `strict_clients`: the API's own library falls over anything but events with data. `closing`: how
+    the last event begins, of which the first group is the name, where that may be of any size.
 
     `says` judges one event, `judge_end` the opening and the last events of a stream of so many sequences.
     `read_whole` tells of a whole answer whether it is an error, and its usage; `read_usage` reads a usage
@@ -66,6 +67,7 @@ class Grammar(Struct, frozen=True):
     judge_end: Callable[[list[Event], int], End]
     read_whole: Callable[[bytes], tuple[bool, Usage | None]]
     read_usage: Callable[[bytes], Usage | None]
+    closing: re.Pattern[bytes] | None = None
 
 
 def is_json(body: bytes) -> bool:

@@ -14,11 +14,13 @@ from msgspec import structs
 
 from maitred.core.outcome import FailureKind
 from maitred.core.words import Api, Failure, Usage
-from maitred.wire import anthropic, openai
+from maitred.wire import anthropic, native, openai
 from maitred.wire.answers import Grammar, Says, is_json, usage_near_end
 from maitred.wire.sse import Event, Scanner, Tail
 
 USAGE_TAIL_BYTES = 4096
+CLOSING_BYTES_MAX = 64
+"""More than the first line of a last event has."""
 
 _ERROR = Failure(FailureKind.ERROR_EVENT, detail="the engine sent an error event")
 NO_ANSWER = Failure(FailureKind.ERROR_EVENT, detail="the engine answered 200 with an error")
@@ -26,6 +28,7 @@ _CUT = Failure(FailureKind.TRUNCATED, detail="the connection closed before the e
 
 
 _GRAMMARS = [anthropic.GRAMMAR if api.anthropic else openai.GRAMMAR for api in Api]
+_GRAMMARS[Api.RESPONSES] = native.GRAMMAR
 
 
 grammar_of: Callable[[Api], Grammar] = _GRAMMARS.__getitem__
@@ -58,7 +61,10 @@ class Judge(Protocol):
 class StreamJudge:
     """A stream of server-sent events."""
 
-    __slots__ = ("_grammar", "_opening", "_scanner", "_sequences", "_tail", "begun", "reasoning", "streamed")
+    __slots__ = (
+        "_carry", "_closed_by", "_grammar", "_opening", "_scanner", "_sequences", "_tail", "begun",
+        "reasoning", "streamed",
+    )  # fmt: skip
 
     def __init__(self, grammar: Grammar, sequences: int) -> None:
         self.begun = False
@@ -69,6 +75,8 @@ class StreamJudge:
         self._scanner = Scanner()
         self._opening: list[Event] = []
         self._tail: Tail | None = None
+        self._carry = b""
+        self._closed_by = b""
 
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
         """See Judge."""
@@ -81,6 +89,7 @@ class StreamJudge:
     def begin(self, held: bytes) -> None:
         """See Judge."""
         self._tail = Tail(held, self._grammar.token)
+        self._look_for_closing(held)
 
     def note(self, body: bytes) -> int:
         """See Judge."""
@@ -91,13 +100,19 @@ class StreamJudge:
             self._listen(body)  # an error among it is found at the end
         if self.reasoning and self._grammar.answer_begins.search(body):
             self.reasoning = False
+        self._look_for_closing(body)
         return self._tail.events
 
     def end(self) -> tuple[Failure | None, Usage | None]:
         """See Judge."""
         if self._tail is None:
             return None, None
-        end = self._grammar.judge_end(self._opening + self._tail.last(), self._sequences)
+        if self._closed_by:
+            usage_told = usage_near_end(self._tail.text()[-USAGE_TAIL_BYTES:], self._grammar.read_usage)
+            ended = self._grammar.judge_end([Event(self._closed_by, b"")], self._sequences)
+            end = structs.replace(ended, usage=usage_told)
+        else:
+            end = self._grammar.judge_end(self._opening + self._tail.last(), self._sequences)
         usage = end.usage or Usage(exact=False)
         if not usage.exact:
             usage = structs.replace(usage, output_tokens=self._tail.events)
@@ -106,6 +121,15 @@ class StreamJudge:
         if end.error:
             return _ERROR, usage
         return Failure(FailureKind.TRUNCATED, detail="the stream ended without its end"), usage
+
+    def _look_for_closing(self, body: bytes) -> None:
+        """See whether the last event has begun, where that is told apart by its name."""
+        if (closing := self._grammar.closing) is None:
+            return
+        seen = self._carry + body
+        for found in closing.finditer(seen):
+            self._closed_by = found[1]
+        self._carry = seen[-CLOSING_BYTES_MAX:]
 
     def _listen(self, body: bytes) -> Says:
         """Read as far as the first event that says something; it decides `begun` and `reasoning`."""

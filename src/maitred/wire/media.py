@@ -104,6 +104,7 @@ class _Part(_Counted, gc=False):
     file: Raw = NOTHING
     source: Raw = NOTHING
     content: Raw = NOTHING
+    output: Raw = NOTHING
 
 
 class _Source(_Counted, gc=False):
@@ -122,7 +123,7 @@ class _Data(_Counted, gc=False):
 
 
 _PLAIN = _Part()
-_OTHER = {"place", "content"}
+_OTHER = {"place", "content", "output"}
 _MEDIA = tuple(name for name in _Part.__struct_fields__ if name not in _OTHER)
 _REFERENCES = tuple(name for name in _Source.__struct_fields__ if name not in _OTHER)
 
@@ -246,8 +247,11 @@ def _in_part(part: _Part, look: Look, depth: int) -> str | None:
         cited = name == "source" and _is_text(value)
         if value is not NOTHING and not cited and not _is_allowed(value, look, depth):
             return f".{name}"
-    below = _in_content(part.content, look, depth + 1)
-    return None if below is None else f".content{below}"
+    for name in ("content", "output"):
+        below = _in_content(getattr(part, name), look, depth + 1)
+        if below is not None:
+            return f".{name}{below}"
+    return None
 
 
 def _in_data(value: Raw, look: Look, depth: int) -> str | None:

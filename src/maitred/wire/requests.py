@@ -239,6 +239,26 @@ class _Pooling(_Inputs):
     data: Raw = NOTHING
 
 
+class _Responses(_Said):
+    """What the gateway itself asks an engine's Responses API; the input's end moves on from turn to turn."""
+
+    contents = ("input",)
+    input: Raw = NOTHING
+    instructions: Raw = NOTHING
+    tools: Raw = NOTHING
+    stream: bool | None = None
+    max_output_tokens: _Tokens | None = None
+
+    def body(self, tokens: int, media_bytes: int) -> Body:
+        output = self.max_output_tokens or 0  # and these streams always tell their usage
+        return Body(
+            self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes, said=self
+        )
+
+    def rendered(self, *, has_media: bool) -> list[Rendered]:  # noqa: ARG002 - they are known by their bytes
+        return [self.tools, self.instructions, memoryview(self.input)[:-1]]
+
+
 class _Pairs(_Said):
     contents = (
         "query", "queries", "documents", "items", "texts", "text_1", "text_2", "data_1", "data_2"
@@ -259,7 +279,8 @@ class _Pairs(_Said):
 
 
 _SHAPES: tuple[type[_Said], ...] = (
-    _Chat, _Completions, _Inputs, _Messages, _CountTokens, _Pairs, _Pairs, _Inputs, _Pooling, _Said, _Said
+    _Chat, _Completions, _Inputs, _Messages, _CountTokens, _Pairs, _Pairs, _Inputs, _Pooling, _Said, _Said,
+    _Responses,
 )  # fmt: skip
 """What is read for each Api, by its number."""
 _NAMELESS = frozenset({Api.RERANK, Api.SCORE, Api.CLASSIFY, Api.POOLING, Api.TOKENIZE, Api.DETOKENIZE})
@@ -323,7 +344,7 @@ def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
     A key that comes twice counts the last time, as the engines have it.
     """
     if not body.isascii():
-        _check_utf8(body)
+        check_utf8(body)
     decoder = rules.decoders[api]
     try:
         said = decoder.decode(body)
@@ -387,7 +408,7 @@ def _read(decoder: Decoder[_T], raw: bytes, *, again: bool = True) -> _T:
     except ValidationError as error:
         _refuse_type(str(error))
     except DecodeError as error:
-        _refuse(f"the body is not valid JSON: {_syntax(raw, str(error))}")
+        _refuse(f"the body is not valid JSON: {syntax(raw, str(error))}")
     except RecursionError:
         _refuse(TOO_DEEP)
     except IndexError:
@@ -397,7 +418,7 @@ def _read(decoder: Decoder[_T], raw: bytes, *, again: bool = True) -> _T:
     return _read(decoder, raw, again=False)
 
 
-def _check_utf8(body: bytes) -> None:
+def check_utf8(body: bytes) -> None:
     if body.startswith(_BOM):
         _refuse("the body begins with a byte order mark (byte 0)")
     try:
@@ -409,7 +430,7 @@ def _check_utf8(body: bytes) -> None:
     _refuse(f"the body is not valid UTF-8 (byte {at})")
 
 
-def _syntax(raw: bytes, error: str) -> str:
+def syntax(raw: bytes, error: str) -> str:
     """Word msgspec's complaint.
 
     It calls half a surrogate pair truncated input where the other half would not fit, so look for one there.

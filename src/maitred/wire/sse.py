@@ -145,6 +145,10 @@ class Tail:
             end = b"".join(self._parts)[-TAIL_BYTES:]
             self._parts, self._kept = [end], len(end)
 
+    def text(self) -> bytes:
+        """The bytes that are kept of the end, TAIL_BYTES of them at least."""
+        return b"".join(self._parts)
+
     def last(self) -> list[Event]:
         """The last LAST_EVENTS events that carry data, an unfinished one left out."""
         end = b"".join(self._parts)

@@ -1,0 +1,97 @@
+"""The connections on which conversations are worked: of SQLite one that writes and two that read.
+
+A file that was put in the place of another is noticed before the next operation, and so is a server that
+ended.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from pathlib import Path
+from sqlite3 import Connection as Driver
+
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from maitred.store.lane import DURABLE, Lane
+from maitred.store.store import Store
+
+READERS = 2
+"""Threads that read a file; more would only wait for the interpreter."""
+
+BY_INDEX = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "hashjoin", "mergejoin"))
+"""With old statistics PostgreSQL reads half a million items to find two hundred, unless it may not."""
+
+
+def lanes(store: Store) -> tuple[Lane, Lane]:
+    """Threads that read, and threads that write."""
+    if store.is_file:
+        reading, writing = _file_engine(store, writes=False), _file_engine(store, writes=True)
+        return (
+            Lane("store reads", reading.connect, _of_file, READERS),
+            Lane("store writes", writing.connect, _of_file, grouped=True),
+        )
+    limits = store.limits | {"options": f"{store.limits['options']} {BY_INDEX}"}
+    engine = create_engine(store.url, poolclass=NullPool, connect_args=limits)
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        if not connection.info[DURABLE]:
+            connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
+
+    readers = max(1, store.pool // 2)
+    reading = engine.execution_options(isolation_level="AUTOCOMMIT")
+    return (
+        Lane("store reads", reading.connect, _of_server, readers),
+        Lane("store writes", engine.connect, _of_server, max(1, store.pool - readers)),
+    )
+
+
+def _file_engine(store: Store, *, writes: bool) -> Engine:
+    # The driver would begin transactions by itself, and too late.
+    engine = create_engine(
+        store.url, poolclass=NullPool, connect_args=store.limits | {"isolation_level": None}
+    )
+
+    @event.listens_for(engine, "connect")
+    def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:
+        driver.execute("PRAGMA journal_mode=WAL").close()
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        if writes:
+            full = store.full and connection.info[DURABLE]
+            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if full else 'NORMAL'}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _of_file(connection: Connection) -> Callable[[], bool]:
+    """Whether the file is still the one that was opened."""
+    path = Path(connection.engine.url.database or "")
+    opened = _identity(path)
+    return lambda: _identity(path) == opened
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return None
+    return there.st_dev, there.st_ino
+
+
+def _of_server(connection: Connection) -> Callable[[], bool]:
+    """Whether there is nothing to read: a server that ends a connection says so, or hangs up."""
+    driver = connection.connection.driver_connection
+    assert driver is not None  # noqa: S101 - it was opened just now
+    number = driver.fileno()
+
+    def silent() -> bool:
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        return not poll.poll(0)
+
+    return silent

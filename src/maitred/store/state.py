@@ -1,0 +1,257 @@
+"""What is remembered of conversations, for a loop: each call is one operation in a thread, one transaction.
+
+Raises StoreError within CALL_S where the database cannot be used, and a StateConflict where what it holds is
+in the way. Who stops waiting does not stop the operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from maitred.store import connections, conversations, history, jobs, secret, stats, sweep, turns
+from maitred.store.lane import Lane, Work
+from maitred.store.rows import StoreError
+from maitred.store.state_rows import (
+    Bounds,
+    ConversationRow,
+    EventRow,
+    Finish,
+    History,
+    ItemRow,
+    JobRow,
+    Listed,
+    NewItem,
+    NewJob,
+    NewResponse,
+    Page,
+    ResponseRow,
+    TableStats,
+)
+from maitred.store.store import CALL_S, Store
+from maitred.wire.seal import Seal
+
+T = TypeVar("T")
+
+STATS_S = 600.0
+"""For reading all there is; the statements have their own bound."""
+FRESH_S = 1.0
+"""For so long what worked is taken to work."""
+
+
+def _unobserved(_operation: str, _seconds: float) -> None:
+    """Tell nobody."""
+
+
+class StateStore:
+    """The conversations of one database. `start`, then `close`.
+
+    `observed` is told of each operation by its name, and of the seconds that it took with its waiting.
+    """
+
+    def __init__(self, store: Store, observed: Callable[[str, float], None] = _unobserved) -> None:
+        self._store = store
+        self._observed = observed
+        self._maker = secrets.token_hex(16)
+        self._reading: Lane | None = None
+        self._writing: Lane | None = None
+        self._worked_at = -math.inf
+        self._seal: Seal | None = None
+
+    async def start(self) -> None:
+        """See that the tables are there. Raises StoreError, SchemaError."""
+        await self._store.prepare()
+        self._reading, self._writing = connections.lanes(self._store)
+
+    async def close(self) -> None:
+        """Do what waits, and let go of the connections."""
+        lanes, self._reading, self._writing = (self._reading, self._writing), None, None
+        for lane in lanes:
+            if lane is not None:
+                await asyncio.to_thread(lane.close)
+
+    async def check(self) -> None:
+        """See that the database answers; that it did a moment ago will do where no connection has ended."""
+        fresh = time.monotonic() - self._worked_at < FRESH_S
+        if not fresh or not all(lane and lane.usable for lane in (self._reading, self._writing)):
+            await self._read("check", turns.check)
+
+    async def seal(self) -> Seal:
+        """By what texts are sealed that clients keep: the same for all gateways of this database."""
+        if self._seal is None:
+            self._seal = Seal(await self._write("secret", secret.secret))
+        return self._seal
+
+    # -- responses --------------------------------------------------------------------------------
+
+    async def history(self, tenant: str, previous_id: str, bounds: Bounds) -> History:
+        """What was said up to this response.
+
+        Raises NotKept, ChainBroken, StillRunning, NotChainable, TooLong.
+        """
+        return await self._read("history", lambda c: history.of_chain(c, tenant, previous_id, bounds))
+
+    async def conversation_history(self, tenant: str, id_: str, bounds: Bounds) -> History:
+        """What was said in a conversation. Raises NotKept, TooLong."""
+        return await self._read("history", lambda c: history.of_conversation(c, tenant, id_, bounds))
+
+    async def response(self, tenant: str, id_: str) -> ResponseRow:
+        """This response. Raises NotKept."""
+        return await self._read("response", lambda c: turns.response(c, tenant, id_))
+
+    async def repeated(self, tenant: str, key: str) -> ResponseRow | None:
+        """The response that was asked for with this idempotency key."""
+        return await self._read("repeated", lambda c: turns.repeated(c, tenant, key))
+
+    async def response_items(self, tenant: str, id_: str, page: Page, output: bool | None = None) -> Listed:
+        """A response's own items: what it was told, what it said (`output`), or both. Raises NotKept."""
+        return await self._read("list", lambda c: turns.response_items(c, tenant, id_, page, output))
+
+    async def keep(self, new: NewResponse, end: Finish) -> None:
+        """Keep a response that is over, and of no conversation. Raises Repeated."""
+        await self._write("keep", lambda c: turns.keep(c, new, end))
+
+    async def begin(self, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int) -> History:
+        """Keep a response that is being made, and take its turn in its conversation.
+
+        What was said there is returned. It counts as lost at `lease_ms` unless it was renewed. Of what is
+        not over, a loss of power may leave nothing.
+        Raises Repeated, NotKept, Locked, TooLong.
+        """
+        return await self._write(
+            "begin", lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms), durable=False
+        )
+
+    async def renew(self, ids: Sequence[str], lease_ms: int) -> set[str]:
+        """Say that the makers of these responses live; which of them are still theirs."""
+        return await self._write("renew", lambda c: turns.renew(c, self._maker, ids, lease_ms), durable=False)
+
+    async def finish(self, end: Finish) -> None:
+        """A response that was begun is over. Raises Lost."""
+        await self._write("finish", lambda c: turns.finish(c, self._maker, end))
+
+    async def delete_response(self, tenant: str, id_: str) -> None:
+        """Delete a response, also while it is being made. Raises NotKept."""
+        await self._write("delete", lambda c: turns.remove(c, tenant, id_))
+
+    # -- the background ----------------------------------------------------------------------------
+
+    async def submit(
+        self, new: NewResponse, job: NewJob, now_ms: int, waiting_max: int, own_max: int
+    ) -> None:
+        """Queue a response, which takes its conversation's turn.
+
+        No more than so many may wait in all, and of its tenant. Raises QueueFull, Repeated, NotKept, Locked.
+        """
+        await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms, waiting_max, own_max))
+
+    async def take(self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int) -> list[JobRow]:
+        """Take the next jobs of these bands, tenants in turn. Each is to be renewed, and finished."""
+        return await self._write("take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms))
+
+    async def waiting(self) -> int:
+        """How many jobs wait, for whichever gateway."""
+        return await self._read("waiting", jobs.waiting)
+
+    async def cancel(self, tenant: str, id_: str) -> ResponseRow:
+        """End a response of the background; one that has ended comes back as it is. Raises NotKept."""
+        return await self._write("cancel", lambda c: jobs.cancel(c, tenant, id_))
+
+    async def append_events(self, tenant: str, id_: str, chunk: EventRow, now_ms: int) -> None:
+        """Keep what a response of the background streamed. Raises Lost where it is over."""
+        await self._write("append", lambda c: jobs.append_events(c, self._maker, tenant, id_, chunk, now_ms))
+
+    async def events(self, tenant: str, id_: str, after: int) -> tuple[ResponseRow, list[EventRow]]:
+        """What a response streamed after the event of this number, some chunks at a time. Raises NotKept."""
+        return await self._read("events", lambda c: jobs.streamed(c, tenant, id_, after))
+
+    # -- conversations ----------------------------------------------------------------------------
+
+    async def create_conversation(self, new: ConversationRow, items: Sequence[NewItem]) -> None:
+        """A new conversation, with its first items."""
+        await self._write("create", lambda c: conversations.create(c, new, items))
+
+    async def conversation(self, tenant: str, id_: str) -> ConversationRow:
+        """This conversation. Raises NotKept, as all of these do."""
+        return await self._read("conversation", lambda c: conversations.conversation(c, tenant, id_))
+
+    async def update_conversation(self, tenant: str, id_: str, metadata: bytes) -> ConversationRow:
+        """Replace a conversation's metadata."""
+        return await self._write("update", lambda c: conversations.set_metadata(c, tenant, id_, metadata))
+
+    async def delete_conversation(self, tenant: str, id_: str) -> None:
+        """Delete a conversation; what is of a response, too, remains there."""
+        await self._write("delete", lambda c: conversations.remove(c, tenant, id_))
+
+    async def conversation_items(self, tenant: str, id_: str, page: Page) -> Listed:
+        """A page of a conversation's items."""
+        return await self._read("list", lambda c: conversations.listed(c, tenant, id_, page))
+
+    async def item(self, tenant: str, conversation_id: str, item_id: str) -> ItemRow:
+        """One item of a conversation."""
+        return await self._read("item", lambda c: conversations.item(c, tenant, conversation_id, item_id))
+
+    async def items(self, tenant: str, ids: Iterable[str]) -> dict[str, ItemRow]:
+        """Items by their ids, wherever they are; what is not kept is left out."""
+        return await self._read("item", lambda c: conversations.items_of(c, tenant, ids))
+
+    async def add_items(
+        self, tenant: str, conversation_id: str, new: Sequence[NewItem], now_ms: int, expires_ms: int | None
+    ) -> list[ItemRow]:
+        """Add items to a conversation, which lives until `expires_ms` at least. Raises Locked."""
+        return await self._write(
+            "add", lambda c: conversations.add_items(c, tenant, conversation_id, new, now_ms, expires_ms)
+        )
+
+    async def delete_item(
+        self, tenant: str, conversation_id: str, item_id: str, now_ms: int
+    ) -> ConversationRow:
+        """Delete an item of a conversation. Raises Locked."""
+        return await self._write(
+            "delete", lambda c: conversations.remove_item(c, tenant, conversation_id, item_id, now_ms)
+        )
+
+    # -- looking after it ---------------------------------------------------------------------------
+
+    async def sweep(self, now_ms: int, events_ttl_ms: int) -> bool:
+        """Do a part of what time makes due; whether there may be more."""
+        return await self._write("sweep", lambda c: sweep.sweep(c, now_ms, events_ttl_ms))
+
+    async def stats(self) -> list[TableStats]:
+        """What each tenant has in each table."""
+        return await self._do("stats", self._reading, stats.stats, within_s=STATS_S)
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    async def _read(self, operation: str, work: Work[T]) -> T:
+        return await self._do(operation, self._reading, work)
+
+    async def _write(self, operation: str, work: Work[T], *, durable: bool = True) -> T:
+        return await self._do(operation, self._writing, work, durable=durable)
+
+    async def _do(
+        self,
+        operation: str,
+        lane: Lane | None,
+        work: Work[T],
+        *,
+        durable: bool = True,
+        within_s: float = CALL_S,
+    ) -> T:
+        if lane is None:
+            raise StoreError(f"{self._store.place}: it is closed")
+        began = time.monotonic()
+        try:
+            async with self._store.call(within_s):
+                done = await lane.submit(work, durable=durable)
+            self._worked_at = time.monotonic()
+            return done
+        except StoreError:
+            self._worked_at = -math.inf
+            raise
+        finally:
+            self._observed(operation, time.monotonic() - began)

@@ -1,0 +1,346 @@
+"""Responses as they come and go: kept whole at their end, or begun, made and finished.
+
+Whoever works on a response and on its conversation takes the conversation's row first, so no two ever wait
+for each other. A response that is being made is its maker's (a gateway's) for as long as it is `in_progress`:
+what ends it otherwise (cancelling, deleting, a lease that lapsed) changes that, and the maker comes too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, Table, bindparam, case, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
+
+from maitred.store import history
+from maitred.store.state_rows import (
+    FAILED,
+    LOST,
+    RUNNING,
+    UNFINISHED,
+    Bounds,
+    Finish,
+    History,
+    Listed,
+    Locked,
+    Lost,
+    NewItem,
+    NewResponse,
+    NotKept,
+    Page,
+    Repeated,
+    ResponseRow,
+    possible,
+)
+from maitred.store.state_tables import NEVER_MS, conversations, events, items, jobs, responses
+
+_R, _I, _C = responses.c, items.c, conversations.c
+_ID: BindParameter[str] = bindparam("id_")
+_TENANT: BindParameter[str] = bindparam("tenant_")
+_MAKER: BindParameter[str] = bindparam("maker_")
+_IDS: BindParameter[list[str]] = bindparam("ids", expanding=True)
+
+RESPONSE = (
+    _R.id,
+    _R.tenant,
+    _R.model,
+    _R.root_id,
+    _R.previous_id,
+    _R.conversation_id,
+    _R.status,
+    _R.reason,
+    _R.background,
+    _R.snapshot,
+    _R.created_ms,
+    _R.expires_ms,
+    _R.lease_ms,
+    _R.digest,
+)
+"""The columns of a ResponseRow, in its order."""
+
+_FIND = select(*RESPONSE).where(_R.id == _ID, _R.tenant == _TENANT)
+_FIND_KEY = select(*RESPONSE).where(_R.tenant == _TENANT, _R.idempotency_key == bindparam("key"))
+_INSERT_NEW: dict[tuple[str, str], ReturningInsert[Any]] = {
+    (dialect.__name__.rpartition(".")[2], table.name): dialect.insert(table)
+    .on_conflict_do_nothing()
+    .returning(*table.primary_key)
+    for dialect in (sqlite, postgresql)
+    for table in (responses, events)
+}
+_INSERT_ITEMS = items.insert()
+_HOLD = select(_C.turn).where(_C.id == _ID, _C.tenant == _TENANT).with_for_update()
+_FREE = update(conversations).where(_C.id == _ID, _C.turn == bindparam("turn_")).values(turn=None)
+_NEXT = select(func.coalesce(func.max(_I.seq) + 1, 0)).where(_I.conversation_id == _ID)
+_FINISH = (
+    update(responses)
+    .where(_R.id == _ID, _R.tenant == _TENANT, _R.status == RUNNING, _R.maker == _MAKER)
+    .values(
+        status=bindparam("status_"),
+        reason=bindparam("reason_"),
+        snapshot=bindparam("snapshot_"),
+        item_count=bindparam("count_"),
+        item_bytes=bindparam("bytes_"),
+        conversation_seq=bindparam("seq_"),
+        lease_ms=None,
+    )
+)
+_RUNNING = select(_R.status, _R.lease_ms).where(_R.id == _ID)
+_TAKE = (
+    update(conversations)
+    .where(_C.id == _ID)
+    .values(
+        turn=bindparam("turn_"),
+        expires_ms=case((_C.expires_ms > bindparam("until"), _C.expires_ms), else_=bindparam("until")),
+    )
+)
+_RENEW = (
+    update(responses)
+    .where(_R.id.in_(_IDS), _R.status == RUNNING, _R.maker == _MAKER)
+    .values(lease_ms=bindparam("lease"))
+    .returning(_R.id)
+)
+_LOSE = (
+    update(responses)
+    .where(_R.id.in_(_IDS), _R.status == RUNNING)
+    .values(status=FAILED, reason=LOST, lease_ms=None)
+)
+_DROP_JOBS = delete(jobs).where(jobs.c.response_id.in_(_IDS))
+_WIPE = (
+    delete(items).where(_I.response_id.in_(_IDS), _I.conversation_id.is_(None)),
+    update(items).where(_I.response_id.in_(_IDS)).values(response_id=None),
+    delete(events).where(events.c.response_id.in_(_IDS)),
+    _DROP_JOBS,
+    delete(responses).where(_R.id.in_(_IDS)),
+)
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+def check(connection: Connection) -> None:
+    """See that the table is there."""
+    connection.execute(_FIND, {"id_": "", "tenant_": ""})
+
+
+def response(connection: Connection, tenant: str, id_: str) -> ResponseRow:
+    """This response, whatever has become of it. Raises NotKept."""
+    row = connection.execute(_FIND, {"id_": possible(id_), "tenant_": tenant}).first()
+    if row is None:
+        raise NotKept(id_)
+    return response_row(row)
+
+
+def repeated(connection: Connection, tenant: str, key: str) -> ResponseRow | None:
+    """The response that was asked for with this idempotency key."""
+    row = connection.execute(_FIND_KEY, {"tenant_": tenant, "key": key}).first()
+    return None if row is None else response_row(row)
+
+
+def response_items(connection: Connection, tenant: str, id_: str, page: Page, output: bool | None) -> Listed:
+    """What a response was told and said itself, or one of both; not what it builds upon."""
+    response(connection, tenant, id_)
+    mine = _I.response_id == id_
+    return history.listed(connection, tenant, mine if output is None else mine & (_I.output == output), page)
+
+
+# -- a turn -------------------------------------------------------------------------------------------
+
+
+def keep(connection: Connection, new: NewResponse, end: Finish) -> None:
+    """A response that is over, at once; of no conversation. Raises Repeated."""
+    size = {"item_count": len(end.items), "item_bytes": _bytes(end.items)}
+    if add(connection, new, end.status, reason=end.reason, snapshot=end.snapshot.decode(), **size):
+        _add_items(connection, end, None, 0)
+
+
+def begin(
+    connection: Connection, maker: str, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int
+) -> History:
+    """A response that is being made. Of a conversation it takes the turn, and gives what was said there.
+
+    Raises Repeated, NotKept, Locked, TooLong.
+    """
+    open_(connection, new, RUNNING, now_ms, maker=maker, lease_ms=lease_ms)
+    if new.conversation_id is None:
+        return History(new.root_id or new.id)
+    return history.of_conversation(connection, new.tenant, new.conversation_id, bounds)
+
+
+def open_(connection: Connection, new: NewResponse, status: str, now_ms: int, **values: object) -> bool:
+    """A response that has not ended, with its turn in its conversation; as `add`."""
+    if new.idempotency_key is not None:  # before the turn: it may be the same request that holds it
+        row = repeated(connection, new.tenant, new.idempotency_key)
+        if row is not None and row.id != new.id:
+            raise Repeated(row)
+    if new.conversation_id is not None:
+        _take_turn(connection, new, new.conversation_id, now_ms)
+    return add(connection, new, status, **values)
+
+
+def renew(connection: Connection, maker: str, ids: Sequence[str], lease_ms: int) -> set[str]:
+    """Say that the makers of these live; whose they still are."""
+    asked = {"ids": list(ids), "maker_": maker, "lease": lease_ms}
+    return set(connection.execute(_RENEW, asked).scalars())
+
+
+def finish(connection: Connection, maker: str, end: Finish) -> None:
+    """A response that was begun is over. Raises Lost."""
+    asked = {"id_": end.id, "tenant_": end.tenant}
+    found = connection.execute(_FIND, asked).first()
+    if found is None:
+        raise Lost(end.id)
+    row = response_row(found)
+    conversation_id, seq = row.conversation_id, None
+    if conversation_id is not None and hold(connection, row.tenant, conversation_id) == end.id and end.whole:
+        seq = connection.execute(_NEXT, {"id_": conversation_id}).scalar_one()
+    values = {
+        "maker_": maker,
+        "status_": end.status,
+        "reason_": end.reason,
+        "snapshot_": end.snapshot.decode(),
+        "count_": len(end.items),
+        "bytes_": _bytes(end.items),
+        "seq_": seq,
+    }
+    if not connection.execute(_FINISH, asked | values).rowcount:
+        if (row.status, row.snapshot) == (end.status, end.snapshot):
+            return  # it was this very end, of which the database could not tell that it came through
+        raise Lost(end.id)
+    _add_items(connection, end, None if seq is None else conversation_id, seq or 0)
+    release(connection, row)
+
+
+def remove(connection: Connection, tenant: str, id_: str) -> None:
+    """Delete a response and what nobody else has of it, also while it is made. Raises NotKept."""
+    row = response(connection, tenant, id_)
+    if row.conversation_id is not None:
+        hold(connection, tenant, row.conversation_id)
+    wipe(connection, [id_])
+    release(connection, row)
+
+
+# -- parts, for whoever else changes responses -----------------------------------------------------------
+
+
+def add(connection: Connection, new: NewResponse, status: str, **values: object) -> bool:
+    """Add a response; False where it is there, by a commit that was not heard of. Raises Repeated."""
+    row = {
+        "id": new.id,
+        "tenant": new.tenant,
+        "model": new.model,
+        "root_id": new.root_id or new.id,
+        "previous_id": new.previous_id,
+        "conversation_id": new.conversation_id,
+        "conversation_seq": None,
+        "status": status,
+        "reason": None,
+        "background": new.background,
+        "created_ms": new.created_ms,
+        "expires_ms": NEVER_MS if new.expires_ms is None else new.expires_ms,
+        "maker": None,
+        "lease_ms": None,
+        "idempotency_key": new.idempotency_key,
+        "digest": new.digest,
+        "item_count": 0,
+        "item_bytes": 0,
+        "snapshot": new.snapshot.decode(),
+    }
+    if insert_new(connection, responses, row | values):
+        return True
+    if new.idempotency_key is not None:
+        there = repeated(connection, new.tenant, new.idempotency_key)
+        if there is not None and there.id != new.id:
+            raise Repeated(there)
+    return False
+
+
+def insert_new(connection: Connection, table: Table, row: dict[str, object]) -> bool:
+    """Insert a row; False where one like it is there. The two databases' ways to say so differ."""
+    inserted = connection.execute(_INSERT_NEW[connection.dialect.name, table.name], row)
+    return inserted.first() is not None
+
+
+def hold(connection: Connection, tenant: str, conversation_id: str) -> str | None:
+    """Keep others from this conversation until the commit; the response whose turn it is there, if one's."""
+    return connection.execute(_HOLD, {"id_": conversation_id, "tenant_": tenant}).scalar()
+
+
+def see_free(connection: Connection, tenant: str, conversation_id: str, now_ms: int, for_: str = "") -> None:
+    """Hold a conversation in which no turn but this is running. Raises NotKept, Locked."""
+    found = connection.execute(_HOLD, {"id_": possible(conversation_id), "tenant_": tenant}).first()
+    if found is None:
+        raise NotKept(conversation_id)
+    if found.turn is None or found.turn == for_:
+        return
+    running = connection.execute(_RUNNING, {"id_": found.turn}).first()
+    if running is None or running.status not in UNFINISHED:
+        return
+    if running.lease_ms is None or running.lease_ms >= now_ms:
+        raise Locked(found.turn)
+    lose(connection, [found.turn])
+
+
+def lose(connection: Connection, ids: Sequence[str]) -> None:
+    """These are made by nobody any more."""
+    connection.execute(_LOSE, {"ids": ids})
+    connection.execute(_DROP_JOBS, {"ids": ids})
+
+
+def release(connection: Connection, row: ResponseRow) -> None:
+    """It is not made any more: its conversation is free, and its job done."""
+    if row.conversation_id is not None:
+        connection.execute(_FREE, {"id_": row.conversation_id, "turn_": row.id})
+    if row.background:
+        connection.execute(_DROP_JOBS, {"ids": [row.id]})
+
+
+def wipe(connection: Connection, ids: Sequence[str]) -> None:
+    """Delete responses, and their items that are in no conversation."""
+    for statement in _WIPE:
+        connection.execute(statement, {"ids": ids})
+
+
+def response_row(row: Iterable[Any]) -> ResponseRow:
+    """A row of RESPONSE, as a value."""
+    values = dict(zip(ResponseRow.__struct_fields__, row, strict=True))
+    values["snapshot"] = values["snapshot"].encode()
+    if values["expires_ms"] == NEVER_MS:
+        values["expires_ms"] = None
+    return ResponseRow(**values)
+
+
+def item_values(
+    tenant: str, new: Sequence[NewItem], seq: int, **owner: str | None
+) -> list[dict[str, object]]:
+    """Items as rows, one after the other from this place on; `owner`: `response_id`, `conversation_id`."""
+    return [
+        {
+            "id": item.id,
+            "tenant": tenant,
+            "response_id": owner.get("response_id"),
+            "conversation_id": owner.get("conversation_id"),
+            "seq": place,
+            "output": item.output,
+            "bytes": len(item.data),
+            "data": item.data.decode(),
+        }
+        for place, item in enumerate(new, seq)
+    ]
+
+
+def _take_turn(connection: Connection, new: NewResponse, conversation_id: str, now_ms: int) -> None:
+    see_free(connection, new.tenant, conversation_id, now_ms, for_=new.id)
+    expires_ms = NEVER_MS if new.expires_ms is None else new.expires_ms
+    connection.execute(_TAKE, {"id_": conversation_id, "turn_": new.id, "until": expires_ms})
+
+
+def _add_items(connection: Connection, end: Finish, conversation_id: str | None, seq: int) -> None:
+    if end.items:
+        owner = {"response_id": end.id, "conversation_id": conversation_id}
+        connection.execute(_INSERT_ITEMS, item_values(end.tenant, end.items, seq, **owner))
+
+
+def _bytes(kept: Sequence[NewItem]) -> int:
+    return sum(len(item.data) for item in kept)

@@ -1,0 +1,289 @@
+"""The threads of the store: one commit for many, nothing half done, and who goes wrong goes wrong alone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, NullPool, create_engine, event
+from sqlalchemy.exc import OperationalError
+
+from maitred.store import lane as lanes
+from maitred.store.lane import Kept, Lane
+from maitred.store.rows import StoreError
+from maitred.store.store import Store
+from tests.store.place import ALL, end, kept, new, on_loop, remembering, texts, turn
+from tests.store.postgres import Postgres
+
+PATIENCE_S = 10.0
+"""Only a failing test ever waits this long."""
+
+
+class Book:
+    """A file with one table of numbers, a grouped lane to it, and how often it was committed to."""
+
+    def __init__(self, path: Path) -> None:
+        engine = create_engine(
+            f"sqlite:///{path}", poolclass=NullPool, connect_args={"isolation_level": None}
+        )
+        self.path = path
+        self.commits = 0
+        with engine.connect() as connection:
+            connection.exec_driver_sql("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        event.listen(engine, "commit", self._committed)
+        self.lane = Lane("numbers", engine.connect, lambda _: lambda: True, grouped=True)
+
+    def _committed(self, _: Connection) -> None:
+        self.commits += 1
+
+    def numbers(self) -> list[int]:
+        book = sqlite3.connect(self.path)
+        try:
+            return [number for (number,) in book.execute("SELECT number FROM numbers ORDER BY number")]
+        finally:
+            book.close()
+
+
+@contextmanager
+def held(book: Book) -> Iterator[None]:
+    """While the lane's thread is busy, so that whatever is submitted waits."""
+    begun, release = Event(), Event()
+
+    def busy(_: Connection) -> None:
+        begun.set()
+        assert release.wait(PATIENCE_S)
+
+    done = book.lane.submit(busy)
+    assert begun.wait(PATIENCE_S)
+    try:
+        yield
+    finally:
+        release.set()
+        assert not done.cancelled()
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Book]:
+    opened = Book(tmp_path / "numbers.db")
+    yield opened
+    opened.lane.close()
+
+
+def insert(number: int) -> Callable[[Connection], int]:
+    def work(connection: Connection) -> int:
+        connection.exec_driver_sql(f"INSERT INTO numbers VALUES ({number})")
+        return number
+
+    return work
+
+
+@on_loop
+async def _grouped(book: Book) -> None:
+    with held(book):
+        done = [book.lane.submit(insert(number)) for number in range(20)]
+    assert await asyncio.gather(*done) == list(range(20))
+
+
+def test_what_waits_shares_one_commit(book: Book) -> None:
+    _grouped(book)
+    assert (book.numbers(), book.commits) == (list(range(20)), 2)  # one is that of who held it
+
+
+@on_loop
+async def _spoiled(book: Book) -> list[object]:
+    def bug(connection: Connection) -> None:
+        insert(7)(connection)
+        raise ZeroDivisionError
+
+    with held(book):
+        works: list[Callable[[Connection], Any]] = [insert(1), bug, insert(1), insert(2)]
+        done = [book.lane.submit(work) for work in works]
+    return list(await asyncio.gather(*done, return_exceptions=True))
+
+
+def test_one_that_goes_wrong_spoils_nothing_for_the_others(book: Book) -> None:
+    one, bug, again, two = _spoiled(book)
+    assert (one, two, book.numbers()) == (1, 2, [1, 2])
+    assert isinstance(bug, ZeroDivisionError)
+    assert "UNIQUE" in str(again)
+
+
+@on_loop
+async def _left(book: Book) -> None:
+    begun, release = Event(), Event()
+
+    def slow(connection: Connection) -> None:
+        begun.set()
+        assert release.wait(PATIENCE_S)
+        insert(1)(connection)
+
+    running = book.lane.submit(slow)
+    assert begun.wait(PATIENCE_S)
+    waiting = book.lane.submit(insert(2))
+    running.cancel()
+    waiting.cancel()
+    release.set()
+    await book.lane.submit(insert(3))
+
+
+def test_who_stops_waiting_leaves_it_whole_or_not_begun(book: Book) -> None:
+    _left(book)
+    assert book.numbers() == [1, 3]
+
+
+@on_loop
+async def _crowd(book: Book) -> None:
+    with held(book):
+        done = [book.lane.submit(insert(number)) for number in range(3)]
+        with pytest.raises(StoreError, match="too many wait"):
+            book.lane.submit(insert(3))
+    await asyncio.gather(*done)
+
+
+def test_no_more_wait_than_may(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "WAITING_MAX", 3)
+    _crowd(book)
+
+
+def test_a_loop_that_ended_does_not_end_the_thread(book: Book) -> None:
+    begun, release = Event(), Event()
+
+    def slow(_: Connection) -> None:
+        begun.set()
+        assert release.wait(PATIENCE_S)
+
+    @on_loop
+    async def leaves() -> None:
+        book.lane.submit(slow)
+        assert begun.wait(PATIENCE_S)
+
+    leaves()
+    release.set()
+    _grouped(book)
+
+
+class Said(Exception):
+    """What a driver says of a transaction."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "invalidated", "tries"), [("40P01", False, 2), ("57P01", True, 2), ("57014", False, 1)]
+)
+def test_what_can_be_done_again_is_once(tmp_path: Path, sqlstate: str, invalidated: bool, tries: int) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/m.db", poolclass=NullPool)
+    one = Kept(engine.connect, lambda _: lambda: True)
+    tried: list[Connection] = []
+
+    def work(connection: Connection) -> None:
+        tried.append(connection)
+        raise OperationalError("COMMIT", None, Said(sqlstate), connection_invalidated=invalidated)
+
+    with pytest.raises(OperationalError):
+        one.do(work)
+    assert len({id(connection) for connection in tried}) == tries
+    one.drop()
+
+
+@on_loop
+async def test_a_commit_that_was_not_heard_of_is_not_done_twice(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = Kept._once
+    deaf = [True]
+
+    def unheard(connection: Connection, work: Callable[[Connection], Any]) -> Any:
+        result = once(connection, work)
+        if deaf.pop() if deaf else False:
+            raise OperationalError("COMMIT", None, Said("08006"), connection_invalidated=True)
+        return result
+
+    async with remembering(url) as state:
+        monkeypatch.setattr(Kept, "_once", staticmethod(unheard))
+        whole = await kept(state, "1", "one")
+        deaf.append(True)
+        begun = new(previous_id=whole.id, root_id=whole.id)
+        await state.begin(begun, ALL, 0, 1)
+        deaf.append(True)
+        await state.finish(end(begun, turn("2", "two")))
+        assert deaf == []
+        assert texts((await state.history("a", begun.id, ALL)).items) == ["1", "one", "2", "two"]
+
+
+# -- files and servers that come and go ---------------------------------------------------------------
+
+
+@on_loop
+async def test_a_file_that_is_put_in_place_of_another_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    async with remembering(f"sqlite:///{path}") as state:
+        first = await kept(state, "1", "one")
+        backup, source = sqlite3.connect(tmp_path / "copy.db"), sqlite3.connect(path)
+        source.backup(backup)
+        source.close()
+        backup.close()
+        second = await kept(state, "2", "two", previous_id=first.id)
+        path.unlink()
+        with pytest.raises(StoreError, match="no such table"):
+            await kept(state)
+        for file in tmp_path.glob("m.db*"):
+            file.unlink()
+        shutil.move(tmp_path / "copy.db", path)
+        assert texts((await state.history("a", first.id, ALL)).items) == ["1", "one"]
+        third = await kept(state, "3", "three", previous_id=first.id)
+        assert texts((await state.history("a", third.id, ALL)).items) == ["1", "one", "3", "three"]
+        assert second.id not in {row.id for row in (await state.history("a", third.id, ALL)).items}
+
+
+@on_loop
+async def test_a_file_that_somebody_holds_is_waited_for_and_no_longer(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/m.db"
+    async with remembering(url, statement_s=0.05) as state:
+        first = await kept(state)
+        holder = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="database is locked"):
+            await kept(state)
+        assert len((await state.history("a", first.id, ALL)).items) == 2  # who reads need not wait
+        holder.close()
+        await kept(state)
+
+
+@on_loop
+async def test_a_server_that_comes_back_is_used_at_once(server: Postgres) -> None:
+    async with remembering(server.make("comes-back")) as state:
+        first = await kept(state, "1", "one")
+        server.kill()
+        for doing in (kept(state), state.history("a", first.id, ALL), state.check()):
+            with pytest.raises(StoreError, match=r"^postgresql at"):
+                await doing
+        server.start()
+        second = await kept(state, "2", "two", previous_id=first.id)
+        server.kill()
+        server.start()
+        await state.begin(new(), ALL, 0, 1)
+        assert texts((await state.history("a", second.id, ALL)).items) == ["1", "one", "2", "two"]
+
+
+@on_loop
+async def test_a_statement_that_takes_too_long_is_given_up(server: Postgres) -> None:
+    url = server.make("slow-turns")
+    async with remembering(url, statement_s=0.05) as state:
+        holder = Store.open(url)
+        async with holder._engine.begin() as connection:
+            await connection.exec_driver_sql("LOCK TABLE responses")
+            with pytest.raises(StoreError, match="due to statement timeout"):
+                await kept(state)
+        await holder.close()
+        await kept(state)
