@@ -416,7 +416,8 @@ class Gateway:
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
         for leg in ticket.legs:
             if leg.phase is not OVER:
-                self._free(leg, now)
+                pool.left(leg)
+                self._world.free(leg, now)
                 if outcome in SERVED:
                     self._world.health.served(leg.endpoint, ticket.request)
                 if outcome is COMPLETED:
