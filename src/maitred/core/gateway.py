@@ -416,8 +416,7 @@ class Gateway:
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
         for leg in ticket.legs:
             if leg.phase is not OVER:
-                pool.left(leg)
-                self._world.free(leg, now)
+                self._free(leg, now)
                 if outcome in SERVED:
                     self._world.health.served(leg.endpoint, ticket.request)
                 if outcome is COMPLETED:
