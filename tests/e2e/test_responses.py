@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 from openai import OpenAI
+from pydantic import BaseModel
 
 from tests.e2e.children import MODEL, PACE_S, PATIENCE_S, Engine, Gateway, ask, get, post
 from tests.e2e.conftest import Serve
@@ -51,6 +52,35 @@ def test_a_stream(client: OpenAI) -> None:
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert whole.output_text == text
     assert client.responses.retrieve(whole.id).output_text == text
+
+
+class Person(BaseModel):
+    """What an answer is read into."""
+
+    name: str
+    age: int
+
+
+def test_an_answer_of_a_form_and_what_was_said_given_back(client: OpenAI) -> None:
+    said: Any = [{"role": "user", "content": "Ada is 36."}]
+    how: Any = {"model": MODEL, "input": said, "text_format": Person, "max_output_tokens": 80}
+    first = client.responses.parse(temperature=0, **how)
+    assert isinstance(first.output_parsed, Person)
+    with client.responses.stream(temperature=0, **how) as stream:
+        kinds = [event.type for event in stream]
+    assert kinds[-1] in ("response.completed", "response.incomplete")
+    again = client.responses.create(
+        model=MODEL, input=[*said, *first.output, {"role": "user", "content": "Who?"}], **FEW
+    )
+    kept = client.responses.input_items.list(again.id, order="asc").data
+    assert [getattr(item, "role", "") for item in kept] == ["user", "assistant", "user"]
+
+
+def test_the_tokens_of_a_request(client: OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model=MODEL, input="Say hello.")
+    made = client.responses.create(model=MODEL, input="Say hello.", **FEW)
+    assert made.usage is not None
+    assert counted.input_tokens == made.usage.input_tokens
 
 
 def test_a_conversation(client: OpenAI) -> None:
