@@ -44,7 +44,12 @@ def process(
     """A process that is gone afterwards; its id."""
     with log.open("ab") as file:
         child = subprocess.Popen(
-            argv, stdout=file, stderr=file, env={**os.environ, **(environ or {})}, user=user, cwd="/"
+            argv,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, **(environ or {})},
+            user=user,
+            cwd="/" if user else None,
         )
     try:
         yield child.pid
