@@ -57,12 +57,12 @@ def process(
             child.wait()
 
 
-def answers(port: int) -> None:
+def answers(port: int, path: str = "/v1/models") -> None:
     """Wait until it does."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             if time.monotonic() > deadline:
@@ -111,7 +111,7 @@ def maitred(name: str, port: int, url: str, work: Path, synchronous: str = "full
         capture_output=True,
     )
     with process(work / f"{name}.log", *program, "serve", "-c", config, environ=environ) as pid:
-        answers(port)
+        answers(port, "/readyz")
         yield Server(name, port, pid)
 
 

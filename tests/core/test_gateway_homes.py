@@ -115,6 +115,20 @@ def test_what_no_leg_uses_any_more_makes_room(end: str) -> None:
     assert (len(held.users), held.tokens) == (0, TOKENS)
 
 
+@pytest.mark.parametrize("to", ["p/b", "q/c"])
+def test_a_leg_that_went_elsewhere_makes_room_there(to: str) -> None:
+    hall = opened("a")
+    leg = sits(hall, 1)
+    hall.open(p="ab", q="c")
+    hall.gateway.sent(leg, hall.now, f"{to}:1")
+    hall.finish(leg.ticket)
+    for name in {"p", leg.endpoint.pool}:
+        prefixes = hall.gateway._pools[name].prefixes
+        assert prefixes is not None
+        assert {(len(held.users), held.tokens) for held in prefixes._held.values()} == {(0, TOKENS)}
+    assert leg.endpoint.name == f"{to}:1"
+
+
 def test_elsewhere_all_of_it_is_set_aside() -> None:
     hall = opened(kv_reserve=0.0, cap=1)
     home = settled(hall, 1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import openresponses_types as published
+
 from tests.proxy.upstream import DONE, FINISH, MODEL, ROLE, USAGE, Plan, stream, whole
-from tests.responses.place import RESPONSES, events_of, in_real_time, remembering, says, turn
+from tests.responses.place import RESPONSES, call, events_of, in_real_time, remembering, says, turn
 from tests.responses.published import judge, judge_events
 
 PIXEL = (
@@ -93,3 +95,13 @@ async def test_the_id_of_an_answer_leads_to_the_same_answer(url: str) -> None:
         answered = judge(await here.turn())
         again = await here.get(f"{RESPONSES}/{answered['id']}")
     assert judge(again.json) == answered
+
+
+@in_real_time
+async def test_a_compacted_conversation(url: str) -> None:
+    async with remembering(url, says("They spoke of ships.")) as it:
+        body = {"model": MODEL, "input": "Tell me of ships."}
+        answer = await it.ask(call("POST", f"{RESPONSES}/compact", body))
+    published.CompactResource.model_validate(answer.json)
+    [item] = answer.json["output"]
+    published.CompactionBody.model_validate(item)

@@ -431,7 +431,7 @@ class Gateway:
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
     def _free(self, leg: Leg, now: float) -> None:
-        pool = self._pools.get(leg.ticket.request.pool)
+        pool = self._pools.get(leg.endpoint.pool)  # of another where the leg went elsewhere
         if pool is not None and leg.phase is not OVER:
             pool.left(leg)
         self._world.free(leg, now)

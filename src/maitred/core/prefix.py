@@ -11,7 +11,7 @@ halving.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
 
 from maitred.core.masks import Masks
@@ -36,10 +36,12 @@ FADES = 8
 
 
 class Held:
-    """What one endpoint holds: keys with as many legs as use them, and `idle` ones, each with its tokens.
+    """What one endpoint holds: keys in use, and `idle` ones, each with its tokens.
 
-    Those are in the order in which they were last used, `tokens` in all. As in an engine's cache, only they
-    make room for others, the longest unused first, and of one prompt the end.
+    `users` counts for each of the former the legs whose prompt ends there, and the keys in use that follow on
+    it: who uses a key uses all before it. The idle are in the order in which they were last used, `tokens` in
+    all. As in an engine's cache, only they make room for others, the longest unused first, and of one prompt
+    the end.
     """
 
     __slots__ = ("beginnings", "bit", "idle", "incarnation", "tokens", "users")
@@ -111,7 +113,7 @@ class Prefixes:
             self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
         if not ticket.home:
             endpoint.cold = endpoint.turn
-        self.gave(ticket, endpoint)
+        self.sent(ticket.request, endpoint, begins=not ticket.home)
 
     def gave(self, ticket: Ticket, endpoint: Endpoint) -> None:
         """The endpoint has the prompt of this ticket, whoever was meant to."""
@@ -167,36 +169,42 @@ class Prefixes:
 
     def _use(self, held: Held, keys: Sequence[int]) -> int | None:
         """One more leg uses these; the first that is new."""
-        users, idle, masks, bit = held.users, held.idle, self._masks.by_key, held.bit
+        users, idle, masks = held.users, held.idle, self._masks.by_key
         first = None
-        for key in keys:
+        for key in reversed(keys):
             if key in users:
                 users[key] += 1
-                continue
+                break
             users[key] = 1
-            size = idle.pop(key, 0)
-            if size:
+            if size := idle.pop(key, 0):
                 held.tokens -= size
             else:
-                masks[key] = masks.get(key, 0) | bit
-                first = first or key
+                masks[key] = masks.get(key, 0) | held.bit
+                first = key
         return first
 
     def _leave(self, held: Held, request: Request, keys: Sequence[int]) -> None:
         """One leg less uses these. Of those nobody uses the last of the prompt will be the first to go."""
-        users, idle, whole = held.users, held.idle, 0
-        tokens, end = request.block_tokens, 1
-        if request.prefix and keys:
-            tokens, end = _tokens(request, len(keys)), BYTE_ENDS[len(keys) - 1]
-        sizes = reversed(PIECES[: len(keys)]) if request.prefix else repeat(1)
-        for key, size in zip(reversed(keys), sizes, strict=False):
+        users, unused = held.users, []
+        for key in reversed(keys):
             count = users.pop(key, 0)
-            if count > 1:
-                users[key] = count - 1
-            elif count:
-                idle[key] = its = size * tokens // end or 1  # or what holds none would be kept for ever
-                whole += its
-        held.tokens += whole
+            if count != 1:
+                if count:
+                    users[key] = count - 1
+                break
+            unused.append(key)
+        if unused:
+            self._rest(held, request, len(keys), unused)
+
+    def _rest(self, held: Held, request: Request, count: int, unused: Sequence[int]) -> None:
+        """Nobody uses these any more, the last of so many of a prompt, in the order in which they will go."""
+        tokens, end = request.block_tokens, 1
+        sizes: Iterable[int] = repeat(1)
+        if request.prefix:
+            tokens, end, sizes = _tokens(request, count), BYTE_ENDS[count - 1], reversed(PIECES[:count])
+        for key, size in zip(unused, sizes, strict=False):
+            held.idle[key] = its = size * tokens // end or 1  # or what holds none would be kept for ever
+            held.tokens += its
 
     def _fade(self, held: Held, room: float, most: int) -> None:
         """Forget what was not used for longest until no more than `room` is left; so many keys at most."""
