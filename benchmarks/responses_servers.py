@@ -44,7 +44,12 @@ def process(
     """A process that is gone afterwards; its id."""
     with log.open("ab") as file:
         child = subprocess.Popen(
-            argv, stdout=file, stderr=file, env={**os.environ, **(environ or {})}, user=user, cwd="/"
+            argv,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, **(environ or {})},
+            user=user,
+            cwd="/" if user else None,
         )
     try:
         yield child.pid
@@ -57,12 +62,12 @@ def process(
             child.wait()
 
 
-def answers(port: int) -> None:
+def answers(port: int, path: str = "/v1/models") -> None:
     """Wait until it does."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             if time.monotonic() > deadline:
@@ -111,7 +116,7 @@ def maitred(name: str, port: int, url: str, work: Path, synchronous: str = "full
         capture_output=True,
     )
     with process(work / f"{name}.log", *program, "serve", "-c", config, environ=environ) as pid:
-        answers(port)
+        answers(port, "/readyz")
         yield Server(name, port, pid)
 
 

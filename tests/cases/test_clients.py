@@ -344,10 +344,10 @@ class TestWhatIsNotSpoken:
     """Other parts of the clients find nothing here, in words they understand, and their ids too."""
 
     @on_sockets
-    async def test_responses(self) -> None:
+    async def test_images(self) -> None:
         async with serving() as place, place.openai(2) as client:
             with pytest.raises(openai.NotFoundError) as raised:
-                await client.responses.create(model="m", input="hi")
+                await client.images.generate(model="m", prompt="a cat")
             assert told(raised.value).code == "path_not_found"
             assert raised.value.request_id == place.lines[0]["id"]
             assert place.outcomes == ["path_not_found"]

@@ -67,7 +67,7 @@ def test_these_are_the_commands() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         "", "serve", "demo", "config", "config show", "config schema", "replay",
         "endpoints", "explain", "findings", "reload", "bench", "twin",
-        "keys", "keys add", "keys list", "keys revoke", "db", "db upgrade",
+        "keys", "keys add", "keys list", "keys revoke", "db", "db stats", "db upgrade",
         "simulate", "simulate calibrate", "simulate profiles",
     }  # fmt: skip
 

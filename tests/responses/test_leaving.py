@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from maitred.config.flow import Tenant
 from maitred.config.responses import Kept
 from maitred.net.memory import HIGH_WATER_BYTES
+from maitred.store.state_rows import History
+from tests.net.http import turns
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, End, Plan, chunk, stream, word
 from tests.responses.place import (
     RESPONSES,
@@ -137,3 +142,26 @@ async def test_who_was_slow_and_left_does_not_hold_up_what_is_to_be_finished(url
         await it.place.until(lambda: not it.place.app.journeys)
         (row,) = it.rows("responses")
         assert row["status"] == "completed"
+
+
+@in_real_time
+async def test_who_left_before_anything_was_told_was_delivered_nothing(url: str) -> None:
+    async with remembering(url, HANGS) as it:
+        store = await it.place.app.memory()
+        begins, goes_on = store.begin, asyncio.Event()
+
+        async def begin(*what: Any) -> History:
+            await goes_on.wait()
+            return await begins(*what)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "begin", begin)
+            client = await it.place.client()
+            client.send(turn(stream=True))
+            asked = await it.place.menu.called()
+            await turns(100)  # in which the first words come, and are held
+            client.leave()
+            await asked.lost.wait()
+            goes_on.set()
+            await it.place.until(lambda: not it.place.app.journeys)
+        assert it.rows("responses") == it.rows("items") == []

@@ -6,15 +6,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pytest
+
 from maitred.config.responses import Background, Responses
+from maitred.store.rows import StoreError
 from tests.proxy.place import WHOLE
 from tests.responses.place import (
     CONVERSATIONS,
     RESPONSES,
     call,
+    events_of,
     in_real_time,
     remembering,
     says,
+    streams,
     text_of,
     turn,
 )
@@ -78,3 +83,18 @@ async def test_a_database_that_is_away_at_the_start_is_used_once_it_is_there(
             stack.close()
             assert text_of(await it.turn()) == "Hello"
             await it.place.until(lambda: not findings.counts().get("memory_unreachable"))
+
+
+@in_real_time
+async def test_a_stream_whose_end_cannot_be_kept_says_so_and_so_does_the_finding(file: str) -> None:
+    async with remembering(file, streams("Hel", "lo")) as it:
+        store = await it.place.app.memory()
+
+        async def finish(_end: object) -> None:
+            raise StoreError("away")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "finish", finish)
+            *_, last = events_of(await it.ask(turn(stream=True)))
+        assert (last["type"], last["code"]) == ("error", "store_unavailable")
+        assert it.place.app.findings.counts()["memory_unreachable"] == 1

@@ -70,7 +70,7 @@ class Telling:
             self._exchange.end()
 
     def _start(self) -> None:
-        if not self._open or not self._held:
+        if not self._open or not self._held or self._exchange.gone:
             return
         self.said = True
         self._exchange.flow = self

@@ -60,14 +60,18 @@ async def turn(asked: Asked, create: Create) -> Outcome:
         if not audience.said:
             await this.record.forget()
             raise
-        return _broken_off(audience, events, wrong)
+        return _broken_off(asked, audience, events, wrong)
     finally:
         this.record.leave()
 
 
-def _broken_off(audience: Audience, events: Events, wrong: Refusal | StateConflict | StoreError) -> Outcome:
+def _broken_off(
+    asked: Asked, audience: Audience, events: Events, wrong: Refusal | StateConflict | StoreError
+) -> Outcome:
     """Something went wrong of which the client has heard the beginning."""
     refusal = refusal_of(wrong)
+    if isinstance(wrong, StoreError):
+        asked.site.memory.failed(wrong)
     audience.end(events.error(refusal.outcome.code, refusal.message) + DONE)
     return refusal.outcome
 

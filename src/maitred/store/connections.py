@@ -57,14 +57,16 @@ def _file_engine(store: Store, *, writes: bool) -> Engine:
     @event.listens_for(engine, "connect")
     def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:
         driver.execute("PRAGMA journal_mode=WAL").close()
+        driver.execute("PRAGMA synchronous=NORMAL").close()
 
-    @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        if writes:
-            full = store.full and connection.info[DURABLE]
-            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if full else 'NORMAL'}")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if store.full:
+            level = "FULL" if connection.info[DURABLE] else "NORMAL"
+            connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
+    if writes:  # a statement that reads needs no more than itself, on a PostgreSQL neither
+        event.listen(engine, "begin", begun)
     return engine
 
 
