@@ -69,9 +69,8 @@ def test_an_answer_of_a_form_and_what_was_said_given_back(client: OpenAI) -> Non
     with client.responses.stream(temperature=0, **how) as stream:
         kinds = [event.type for event in stream]
     assert kinds[-1] in ("response.completed", "response.incomplete")
-    again = client.responses.create(
-        model=MODEL, input=[*said, *first.output, {"role": "user", "content": "Who?"}], **FEW
-    )
+    said += [*first.output, {"role": "user", "content": "Who?"}]
+    again = client.responses.create(model=MODEL, input=said, **FEW)
     kept = client.responses.input_items.list(again.id, order="asc").data
     assert [getattr(item, "role", "") for item in kept] == ["user", "assistant", "user"]
 
