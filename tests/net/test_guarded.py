@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -106,15 +107,39 @@ async def test_one_address_that_is_not_public_is_one_too_many(found: list[str]) 
     assert "10.0" not in str(refused.value)
 
 
+class Broken(Noted):
+    """A way that fails so, to all but one address."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    async def connect(self, factory: Callable[[], Any], host: str, *how: Any) -> Any:
+        connected = await super().connect(factory, host, *how) if host == OTHER else None
+        if connected is None:
+            self.went.append((host, None))
+            raise self.error
+        return connected
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), OSError(errno.ENETUNREACH, "no way")])
 @in_virtual_time()
-async def test_the_next_address_is_tried_where_one_refuses() -> None:
-    network = Noted()
+async def test_the_next_address_is_tried_where_there_is_no_way_to_one(error: OSError) -> None:
+    network = Broken(error)
     listener = await network.listen(asyncio.Protocol, OTHER, 443)
     await Guarded(network, Names([PUBLIC, OTHER])).connect(asyncio.Protocol, "a.example.com", 443)
     assert [host for host, _ in network.went] == [PUBLIC, OTHER]
-    with pytest.raises(ConnectionRefusedError):
+    with pytest.raises(type(error)):
         await Guarded(network, Names([PUBLIC])).connect(asyncio.Protocol, "a.example.com", 443)
     listener.close()
+
+
+@in_virtual_time()
+async def test_who_cannot_be_trusted_is_not_looked_for_elsewhere() -> None:
+    network = Broken(ssl.SSLCertVerificationError())
+    with pytest.raises(ssl.SSLError):
+        await Guarded(network, Names([PUBLIC, OTHER])).connect(asyncio.Protocol, "a.example.com", 443)
+    assert [host for host, _ in network.went] == [PUBLIC]
 
 
 def test_the_system_resolves_all_forms_of_an_address() -> None:

@@ -38,6 +38,8 @@ async def test_a_conversation_in_short(url: str) -> None:
         assert it.told.said == [
             ("system", "What was said so far, in short:\n\nThey met."), ("user", "did they?")
         ]  # fmt: skip
+        queued = await it.turn(short["output"], background=True)
+        assert queued["status"] == "queued"
 
 
 @in_real_time
@@ -63,7 +65,7 @@ async def test_what_is_wrong(url: str, path: str) -> None:
             ({"model": "m", "input": "hi"}, 400, None),
         ):
             answer = await it.ask(call("POST", path, asked))
-            assert (answer.status, answer.json["error"].get("param")) == (status, param)
+            assert (answer.status, answer.json["error"]["param"]) == (status, param)
         assert (await it.ask(call("GET", path))).status == 405
         assert (await it.ask(call("POST", f"{CONVERSATIONS}/compact", {}))).status == 400
 

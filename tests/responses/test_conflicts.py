@@ -191,10 +191,21 @@ async def test_two_answers_of_an_engine_with_the_same_ids_are_two(url: str) -> N
 
 
 @in_real_time
-async def test_what_the_engine_refuses_is_passed_on_and_nothing_is_kept(url: str) -> None:
-    said = b'{"error":{"message":"no such thing","type":"BadRequestError","param":null,"code":400}}'
-    async with remembering(url, (whole(said, status=400),)) as it:
+async def test_what_the_engine_refuses_is_told_in_our_shape_and_nothing_is_kept(url: str) -> None:
+    said = b'{"error":{"message":"no such thing","type":"BadRequestError","code":422}}'
+    async with remembering(url, (whole(said, status=422),)) as it:
         for streamed in (False, True):
             refused = await it.ask(turn(stream=streamed))
-            assert (refused.status, refused.body) == (400, said)
+            assert (refused.status, refused.json["error"]) == (
+                422,
+                {"message": "no such thing", "type": "invalid_request_error", "param": None}
+                | {"code": "engine_refused"},
+            )
         assert it.rows("responses") == []
+
+
+@in_real_time
+async def test_a_history_too_long_for_the_engine_is_known_by_its_code(url: str) -> None:
+    said = b'{"error":{"message":"too many","code":400,"n_prompt_tokens":3000,"n_ctx":2048}}'
+    async with remembering(url, (whole(said, status=400),)) as it:
+        assert error_of(await it.ask(turn())) == (400, "context_length_exceeded", None)

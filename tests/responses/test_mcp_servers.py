@@ -274,9 +274,10 @@ async def test_a_name_that_the_model_could_mean_two_things_by_is_refused() -> No
     async with site(Mcp(servers=servers), answer) as it:
         with pytest.raises(Refusal):
             await it.tools(tool("a"), tool("a_")).begin([], None, lambda _events: None)
-        own = {"type": "function", "name": "a__t"}
-        with pytest.raises(Refusal):
-            await it.tools(tool("a"), own).begin([], None, lambda _events: None)
+        for kind in ("function", "custom"):
+            own = {"type": kind, "name": "a__t"}
+            with pytest.raises(Refusal):
+                await it.tools(tool("a"), own).begin([], None, lambda _events: None)
 
 
 def test_a_secret_that_cannot_be_had_stops_the_start() -> None:

@@ -134,6 +134,35 @@ async def test_a_turn_that_is_to_be_finished_makes_its_calls(file: str) -> None:
 
 
 @in_real_time
+async def test_a_model_that_calls_what_it_was_not_offered_is_not_asked_for_ever(file: str) -> None:
+    async with tooled(file, well, *(asks_for(CALL),) * 4) as it:
+        response = await it.turn(tools=TOOLS, max_tool_calls=1)
+        assert ["tools" in body for body in it.told.bodies] == [True, False]
+        assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call"]
+
+
+@in_real_time
+async def test_of_what_was_approved_no_more_is_called_than_may_be(file: str) -> None:
+    called: list[Any] = []
+
+    def counts(head: str, body: dict[str, Any]) -> bytes:
+        called.append(body)
+        return well(head, body)
+
+    names = [f"mcpr_{at}" for at in range(5)]
+    asked = {"type": "mcp_approval_request", "server_label": "s", "name": "t", "arguments": "{}"}
+    word = {"type": "mcp_approval_response", "approve": True}
+    said = [{**asked, "id": name} for name in names] + [
+        {**word, "approval_request_id": name} for name in names
+    ]
+    async with tooled(file, counts, says("done")) as it:
+        response = await it.turn(said, tools=TOOLS, max_tool_calls=2)
+        states = [item["status"] for item in response["output"] if item["type"] == "mcp_call"]
+        assert states == ["completed"] * 2 + ["failed"] * 3
+        assert len(called) == 2
+
+
+@in_real_time
 async def test_an_approval_of_nothing_is_refused(file: str) -> None:
     word = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
     async with tooled(file, well, says("x")) as it:

@@ -15,10 +15,11 @@ import pytest
 from sqlalchemy import Connection, NullPool, create_engine, event
 from sqlalchemy.exc import OperationalError
 
+from maitred.store import connections
 from maitred.store import lane as lanes
 from maitred.store.lane import Kept, Lane
 from maitred.store.rows import StoreError
-from maitred.store.store import Store
+from maitred.store.store import CALL_S, VANISHED, Store
 from tests.store.place import ALL, end, kept, new, on_loop, remembering, texts, turn
 from tests.store.postgres import Postgres
 
@@ -287,3 +288,21 @@ async def test_a_statement_that_takes_too_long_is_given_up(server: Postgres) -> 
                 await kept(state)
         await holder.close()
         await kept(state)
+
+
+@on_loop
+async def test_a_server_whose_machine_is_gone_is_not_waited_for_long(server: Postgres) -> None:
+    def told(connection: Connection) -> dict[str, str]:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        parameters: dict[str, str] = driver.info.get_parameters()
+        return parameters
+
+    store = Store.open(server.make("vanished"))
+    for lane in connections.lanes(store):
+        idle, interval, count, unheard = await lane.submit(
+            lambda c: [int(told(c)[name]) for name in VANISHED]
+        )
+        assert max(idle + interval * count, unheard / 1000) < CALL_S
+        await asyncio.to_thread(lane.close)
+    await store.close()

@@ -54,7 +54,9 @@ class Guarded(Network):
         for address in found[:-1]:
             try:
                 return await self._network.connect(factory, address, port, tls, server_name or host)
-            except ConnectionError:
+            except ssl.SSLError:
+                raise
+            except OSError:  # refused, or no way there: a machine without IPv6
                 continue
         return await self._network.connect(factory, found[-1], port, tls, server_name or host)
 

@@ -80,7 +80,7 @@ class Asked(Struct, eq=False):
         identity = structs.replace(self.identity, may_set=(*self.identity.may_set, "band"))
         return structs.replace(self.service, identify=lambda _fields: identity)
 
-    def respond(self, body: bytes) -> None:
+    def respond(self, body: bytes, status: int = 200) -> None:
         """Answer it whole."""
         lines = JSON_LINES + errors.id_lines(None, self.request_id)
-        self.exchange.respond(200, lines, body)
+        self.exchange.respond(status, lines, body)

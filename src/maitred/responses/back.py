@@ -12,7 +12,7 @@ from maitred.wire.responses import lists, response
 from maitred.wire.responses.items import Item
 from maitred.wire.responses.response import Response, Status
 
-ITEMS_AT_ONCE = 1000
+ITEMS_AT_ONCE = 10_000
 WAITED = "it waited too long to be made"
 ITS_MAKER_DIED = "the gateway that made it went away"
 

@@ -45,7 +45,7 @@ async def submit(asked: Asked, create: Create) -> Outcome:
     expires_ms = now_ms + int(site.settings.background.expires_s * 1000)
     if asked.exchange.gone:
         return Outcome.CLIENT_GONE
-    job = NewJob(_band(asked, create, this), keep(asked), expires_ms)
+    job = NewJob(await _band(asked, create, this), keep(asked), expires_ms)
     most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
     try:
         await asked.store.submit(this.record.new(now_ms), job, now_ms, most, own_most)
@@ -67,12 +67,13 @@ async def _repeat(asked: Asked, create: Create, row: ResponseRow) -> Outcome:
     return await follow(asked, row.id, -1)
 
 
-def _band(asked: Asked, create: Create, this: Turn) -> str:
+async def _band(asked: Asked, create: Create, this: Turn) -> str:
     """The band it waits in. The door judges it as if it came now, so that what it refuses is refused now."""
     service, said = asked.service, asked.site.bands.get(create.said.service_tier or "", "")
     dialect = dialect_of(asked, create)
     head = inner_head(asked.exchange.head, this.session(), said, dialect.path)
-    body = dialect.request(create, this.said(), stream=bool(create.said.stream))
+    unseal = await asked.unsealing()
+    body = dialect.request(create, this.said(), stream=bool(create.said.stream), unseal=unseal)
     who = asked.service_in(said).identify(head.fields)
     order = read(head, body, asked.request_id, service.models, service.rules, who, service.tenants)
     return service.house.gateway.band_of(order.request, order.identity).name

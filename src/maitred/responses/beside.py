@@ -82,8 +82,7 @@ async def _ask(
         await this.remember()
         answer = await this.model.ask(create, asking(this.said()), this.session())
     except EngineRefused as refused:
-        asked.exchange.respond(refused.call.status, refused.call.headers, refused.call.answer)
-        return Outcome.ENGINE_REFUSED
+        return refused.tell(asked)
     if this.unwanted:
         return Outcome.CLIENT_GONE
     asked.respond(told(answer))

@@ -8,7 +8,8 @@ from functools import partial
 from msgspec import structs
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.engines.errors import words
+from maitred.core.words import Api
+from maitred.engines.errors import overflow, words
 from maitred.net.exchange import Flow
 from maitred.proxy.journey import journey
 from maitred.responses.asked import JSON_LINES, Asked
@@ -16,6 +17,7 @@ from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.ids import mint
 from maitred.responses.mcp.tools import Tools
 from maitred.responses.telling import Audience
+from maitred.wire import errors
 from maitred.wire.errors import id_lines
 from maitred.wire.responses.answer import Answer, Mine, nobodys
 from maitred.wire.responses.create import Create
@@ -32,7 +34,7 @@ def nothing() -> None:
 
 
 class EngineRefused(Exception):  # noqa: N818 - names what happened
-    """The engine would not take the request; `call` has what it said, in the client's shape."""
+    """The engine would not take the request; `call` has what it said."""
 
     def __init__(self, call: ModelCall) -> None:
         super().__init__()
@@ -42,6 +44,13 @@ class EngineRefused(Exception):  # noqa: N818 - names what happened
     def message(self) -> str:
         """What it said, in words."""
         return words(self.call.answer) or "the engine refused it"
+
+    def tell(self, asked: Asked) -> Outcome:
+        """Answer with its status and its words, in the shape that all errors have here."""
+        outcome = Outcome.ENGINE_REFUSED if overflow(self.call.answer) is None else Outcome.CONTEXT_TOO_LONG
+        error = errors.body(Refusal(outcome, self.message), Api.CHAT, asked.request_id)
+        asked.respond(error, self.call.status)
+        return Outcome.ENGINE_REFUSED
 
 
 def dialect_of(asked: Asked, create: Create) -> Dialect:

@@ -7,7 +7,7 @@ refused any more, for it may have done something: what fails then ends the respo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
@@ -25,22 +25,31 @@ _T = TypeVar("_T")
 
 
 class Work:
-    """What a turn does between calls of the model; `stop` ends it where nobody wants it any more."""
+    """What a turn does between calls of the model. `over`: it was stopped, so nothing more is begun."""
 
-    __slots__ = ("stop",)
+    __slots__ = ("_task", "over")
 
     def __init__(self) -> None:
-        self.stop: Callable[[], object] = _nothing
+        self.over = False
+        self._task: asyncio.Task[Any] | None = None
+
+    def stop(self) -> None:
+        """Nobody wants it any more."""
+        self.over = True
+        if self._task is not None:
+            self._task.cancel()
 
     async def of(self, doing: Coroutine[Any, Any, _T]) -> _T | None:
         """What comes of it; None where it was stopped."""
-        task = asyncio.create_task(doing)
-        self.stop = task.cancel
+        if self.over:
+            doing.close()
+            return None
+        task = self._task = asyncio.create_task(doing)
         try:
             await asyncio.wait({task})
         finally:
             task.cancel()
-            self.stop = _nothing
+            self._task = None
         return None if task.cancelled() else task.result()
 
 
@@ -60,7 +69,7 @@ async def _begin(turn: Turn, tools: Tools) -> None:
         turn.model.prepare()
     turn.made += await turn.work.of(tools.begin(turn.said(), events, turn.model.tell)) or ()
     turn.create = tools.possible(turn.create)
-    if tools.approved and not turn.unwanted:
+    if tools.approved and not turn.work.over:
         await turn.known()
         turn.made += await turn.work.of(tools.go_on()) or ()
 
@@ -68,7 +77,8 @@ async def _begin(turn: Turn, tools: Tools) -> None:
 async def _go_on(turn: Turn, tools: Tools) -> Answer:
     """Ask, make the calls that are asked for, ask again."""
     made, usage = turn.made, None
-    while not turn.unwanted:
+    while not turn.work.over:
+        offered = bool(tools.functions)
         try:
             answer = await turn.ask_once()
         except (Refusal, EngineRefused) as refused:
@@ -79,8 +89,8 @@ async def _go_on(turn: Turn, tools: Tools) -> Answer:
             return Answer(made, usage=usage, error=refused.message)
         made += answer.items
         usage = _sum(usage, answer.usage)
-        calls = [call for call in answer.calls if tools.mine(call.name)]
-        if not calls or answer.error or answer.incomplete or turn.unwanted:
+        calls = [call for call in answer.calls if offered and tools.mine(call.name)]
+        if not calls or answer.error or answer.incomplete or turn.work.over:
             return structs.replace(answer, items=made, usage=usage)
         await turn.known()
         ran = await turn.work.of(tools.run(calls))
@@ -101,7 +111,3 @@ async def _room(turn: Turn, tools: Tools, refused: Refusal | EngineRefused) -> b
 
 def _sum(before: Usage | None, now: Usage | None) -> Usage | None:
     return before + now if before is not None and now is not None else before or now
-
-
-def _nothing() -> None:
-    """Nothing is done."""

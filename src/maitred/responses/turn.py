@@ -53,8 +53,7 @@ async def turn(asked: Asked, create: Create) -> Outcome:
         return this.say()
     except EngineRefused as refused:
         await this.record.forget()
-        asked.exchange.respond(refused.call.status, refused.call.headers, refused.call.answer)
-        return Outcome.ENGINE_REFUSED
+        return refused.tell(asked)
     except Repeated as before:
         return await repeat(asked, create, before.row)
     except (Refusal, StateConflict, StoreError) as wrong:

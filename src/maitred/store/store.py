@@ -33,6 +33,13 @@ CALL_S = 10.0
 UPGRADE_S = 60.0
 CONNECTIONS_MAX = 4
 POOL = 4
+VANISHED = {
+    "keepalives_idle": 3,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 9_000,
+}
+"""A server whose machine is gone says nothing. Else the system would wait for it for a quarter of an hour."""
 ROWS_AT_ONCE = 250
 """Rows that are turned to values without letting anybody else run: about a millisecond's work."""
 REASON_CHARS_MAX = 200
@@ -255,7 +262,11 @@ def _limits(is_file: bool, statement_s: float) -> dict[str, Any]:
     """What the driver is told of waiting."""
     if is_file:
         return {"timeout": statement_s}
-    return {"connect_timeout": CONNECT_S, "options": f"-c statement_timeout={statement_s * 1000:.0f}"}
+    return {
+        "connect_timeout": CONNECT_S,
+        "options": f"-c statement_timeout={statement_s * 1000:.0f}",
+        **VANISHED,
+    }
 
 
 def _json(value: object) -> str:

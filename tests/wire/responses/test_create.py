@@ -113,6 +113,7 @@ def test_every_member_of_the_official_clients_is_known_by_name() -> None:
         ({"tools": [{**FUNCTION, "defer_loading": True}]}, "tools[0].defer_loading"),
         ({"tools": [{**FUNCTION, "async": True}]}, "tools[0].async"),
         ({"tools": [FUNCTION, FUNCTION]}, "tools[1]"),
+        ({"tools": [FUNCTION, {"type": "mcp", "server_label": "s"}, NO_CUSTOM]}, "tools[2]"),
         ({"tools": [{"type": "mcp", "server_label": "s", "connector_id": "x"}]}, "tools[0].connector_id"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),

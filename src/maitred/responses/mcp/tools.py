@@ -32,7 +32,7 @@ from maitred.wire.responses.items import (
 )
 from maitred.wire.responses.mcp import CALLING, LISTING, Listed, Told, listed, listed_before, raw
 from maitred.wire.responses.reading import refuse
-from maitred.wire.responses.tools import AllowedTools, ChosenMcp, FunctionTool, function_name
+from maitred.wire.responses.tools import AllowedTools, ChosenMcp, FunctionTool, McpTool, function_name
 
 if TYPE_CHECKING:
     from maitred.responses.mcp.servers import Servers
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 Say = Callable[[bytes], object]
 """Takes the events of a stream."""
 DECLINED = "The user did not approve this call."
+USED_UP = "No more calls may be made in this turn."
 TOOL_FAILED = "mcp_tool_execution_error"
 
 _arguments = Decoder(dict[str, Raw]).decode
@@ -218,7 +219,7 @@ class Tools:
 
     def _offer(self, wanted: Wanted, tools: list[Listed]) -> None:
         label, choice = wanted.server.label, self._create.said.tool_choice
-        taken = {tool.name for tool in self._create.tools if isinstance(tool, FunctionTool)}
+        taken = {tool.name for tool in self._create.tools if not isinstance(tool, McpTool)}
         for tool in tools:
             if wanted.may(tool) and chosen(choice, label, tool.name):
                 name = function_name(label, tool.name)
@@ -251,11 +252,14 @@ class Tools:
     async def _approve(self, request: McpApprovalRequest, response: McpApprovalResponse) -> Item:
         label, name = request.server_label, request.name
         call = Called(self._mint("mcp"), label, name, request.arguments, request.id)
-        if response.approve:
+        if not response.approve:
+            why = f"{DECLINED} {response.reason or ''}".rstrip()
+        elif self._calls_left <= 0:
+            why = USED_UP
+        else:
             self._calls_left -= 1
             return await self._call(call)
-        reason = f" {response.reason}" if response.reason else ""
-        return self._tell(call, self._begin(call), error=_tool_failed(DECLINED + reason))
+        return self._tell(call, self._begin(call), error=_tool_failed(why))
 
     # -- calling ----------------------------------------------------------------------------------
 

@@ -137,10 +137,12 @@ _tool = Decoder(Tool)
 def read_tools(said: Iterable[Raw]) -> list[Tool]:
     """Read the tools of a request. Raises Refusal."""
     tools = [read(_tool, bytes(raw), f"tools[{at}]") for at, raw in enumerate(said)]
-    names = [tool.server_label if isinstance(tool, McpTool) else tool.name for tool in tools]
-    for at, name in enumerate(names):
-        if name in names[:at]:
+    names: set[tuple[bool, str]] = set()  # labels of servers are names of another kind
+    for at, tool in enumerate(tools):
+        name = (True, tool.server_label) if isinstance(tool, McpTool) else (False, tool.name)
+        if name in names:
             refuse("there is another tool of this name", f"tools[{at}]")
+        names.add(name)
     return tools
 
 
