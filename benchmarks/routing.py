@@ -174,7 +174,7 @@ def replay_table(load: Replay, results: Results) -> list[str]:
                 "" if policy == "llm-d" else spread(ahead, sign="+"),
                 *(f"{seconds:.2f}" for seconds in times),
                 f"{100 * mean([one.figures.get('cached_share', 0.0) for one in found]):.1f}",
-                f"{mean([one.lost for one in found]):g}",
+                f"{round(mean([one.lost for one in found]), 1):g}",
             ]
         )
     head = (
