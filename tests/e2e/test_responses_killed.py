@@ -161,6 +161,7 @@ def test_a_job_of_a_killed_gateway_is_made_by_the_other(start: Start) -> None:
     assert len(made["output"]) == 1
 
 
+@pytest.mark.slow
 def test_a_thousand_turns_leave_the_memory_as_it_was(
     no_leftovers: None, tmp_path: Path, serve: Serve
 ) -> None:
