@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -71,6 +71,15 @@ class Result(Struct):
             self.calls.append(item)
         return kept
 
+    def take(self, said: Iterable[KeptItem], mine: Mine, mint: Mint) -> Self:
+        """All of these; calls of functions that are `mine` are no items, they are told as calls alone."""
+        for item in said:
+            if isinstance(item, FunctionCall) and mine(item.name):
+                self.calls.append(item)
+            else:
+                self.add(item, mint(PREFIXES[type(item)]))
+        return self
+
 
 class _Arguments(Struct):
     input: str
@@ -112,7 +121,7 @@ def called(call: ChatCall, call_id: str, custom: frozenset[str], status: Status)
 
 
 def read(body: bytes, create: Create, mint: Mint, mine: Mine = nobodys) -> Answer:
-    """Read a whole answer. Calls of functions that are `mine` are no items; they are told as calls alone."""
+    """Read a whole answer; of calls that are `mine` see `Result.take`."""
     try:
         whole = chat(body)
     except UNREADABLE:
@@ -126,12 +135,7 @@ def read(body: bytes, create: Create, mint: Mint, mine: Mine = nobodys) -> Answe
     said = _said(choice.message, logprobs or [], custom_names(create), mint)
     if (early or wrong) and said:
         said[-1] = msgspec.structs.replace(said[-1], status="incomplete")
-    result = Result()
-    for item in said:
-        if isinstance(item, FunctionCall) and mine(item.name):
-            result.calls.append(item)
-        else:
-            result.add(item, mint(PREFIXES[type(item)]))
+    result = Result().take(said, mine, mint)
     return Answer(result.items, result.calls, usage, early, wrong)
 
 

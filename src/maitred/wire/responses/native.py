@@ -18,7 +18,6 @@ from maitred.wire.responses.answer import BROKEN, Answer, Mine, Result, nobodys,
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.items import (
-    PREFIXES,
     CustomCall,
     CustomOutput,
     FunctionCall,
@@ -153,12 +152,7 @@ def read(body: bytes, create: Create, mint: Mint, mine: Mine = nobodys) -> Answe
         said = [Message(role="assistant", content=[text_part("", [])])]
     if said and (whole.early or failed):
         said[-1] = structs.replace(said[-1], status="incomplete")
-    result = Result()
-    for item in said:
-        if isinstance(item, FunctionCall) and mine(item.name):
-            result.calls.append(item)
-        else:
-            result.add(item, mint(PREFIXES[type(item)]))
+    result = Result().take(said, mine, mint)
     return Answer(result.items, result.calls, usage, whole.early, failed)
 
 
