@@ -54,7 +54,9 @@ from maitred.proxy.dispatch import Single
 from maitred.proxy.front import Front
 from maitred.proxy.journey import Service
 from maitred.proxy.relay import Hold
+from maitred.responses.background import Background
 from maitred.responses.mcp.servers import Servers
+from maitred.responses.paths import Paths
 from maitred.responses.site import Site
 from maitred.wire.requests import Rules
 
@@ -173,7 +175,7 @@ class GatewayApp:
             "watching": self.watch.run,
             "comparing token ids": self.tokens.run,
             "the leases": self.site.keep_leases,
-            "the background": self.site.background.run,
+            "the background": Background(self.site).run,
             "the beat": lambda: beat(self._clock, self._work, self._late),
         }
         self._tasks = [asyncio.create_task(kept(name, loop)) for name, loop in loops.items()]
@@ -289,7 +291,7 @@ class GatewayApp:
     def _open_to(self, config: Config) -> None:
         """Which pages may ask, and whether there is anything that is remembered."""
         self.front.cors = frozenset(config.http.cors)
-        self.front.stateful = self.site if config.responses.enabled else None
+        self.front.stateful = Paths(self.site) if config.responses.enabled else None
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self.front, self.sweep, _limits(self.config))

@@ -13,11 +13,11 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Identity
 from maitred.net.exchange import HttpExchange
 from maitred.proxy.journey import Service
+from maitred.responses.site import Site
 from maitred.wire import errors
 from maitred.wire.responses.items import Unseal
 
 if TYPE_CHECKING:
-    from maitred.responses.site import Site
     from maitred.store.state import StateStore
 
 JSON_LINES = b"content-type: application/json\r\n"

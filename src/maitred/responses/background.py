@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from maitred.core.outcome import Outcome
 from maitred.door.read import read
@@ -19,6 +18,7 @@ from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.job import QUEUED, keep, make, told_at_once
 from maitred.responses.model import dialect_of
 from maitred.responses.repeat import repeat, see_same
+from maitred.responses.site import Site
 from maitred.responses.telling import Telling
 from maitred.responses.turn import Turn
 from maitred.store.rows import StoreError
@@ -26,9 +26,6 @@ from maitred.store.state_rows import NewJob, Repeated, ResponseRow
 from maitred.wire.responses import response
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
-
-if TYPE_CHECKING:
-    from maitred.responses.site import Site
 
 COUNT_S = 5.0
 """How often those that wait are counted."""
@@ -51,7 +48,7 @@ async def submit(asked: Asked, create: Create) -> Outcome:
         await asked.store.submit(this.record.new(now_ms), job, now_ms, most, own_most)
     except Repeated as before:
         return await _repeat(asked, create, before.row)
-    site.background.wake()
+    site.jobs.set()
     if create.said.stream:
         began = told_at_once(made, numbers)
         return await follow(asked, made.id, numbers.sequence - 1, began)
@@ -80,29 +77,24 @@ async def _band(asked: Asked, create: Create, this: Turn) -> str:
 
 
 class Background:
-    """Takes jobs, and has them made. `run` until cancelled; `wake` when there may be one."""
+    """Takes jobs, and has them made. `run` until cancelled."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._making: set[asyncio.Task[None]] = set()
         self._count_at = 0.0
-        self._wake = asyncio.Event()
-
-    def wake(self) -> None:
-        """There is a job, or room for one."""
-        self._wake.set()
 
     async def run(self) -> None:
         """Take jobs, as many as may be made at once."""
         while True:
-            self._wake.clear()
+            self._site.jobs.clear()
             try:
                 await self._take()
             except StoreError as error:
                 self._site.memory.failed(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._site.settings.background.period_s):
-                    await self._wake.wait()
+                    await self._site.jobs.wait()
 
     async def _take(self) -> None:
         site, gateway = self._site, self._site.service.house.gateway
@@ -130,4 +122,4 @@ class Background:
     def _made(self, task: asyncio.Task[None]) -> None:
         self._making.discard(task)
         self._site.figures.making = len(self._making)
-        self.wake()
+        self._site.jobs.set()

@@ -20,6 +20,7 @@ from maitred.responses.asked import Asked
 from maitred.responses.call import BAND, SESSION
 from maitred.responses.model import EngineRefused
 from maitred.responses.recording import Recording
+from maitred.responses.site import Site
 from maitred.responses.turn import NO_ANSWER, Turn
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import JobRow, Lost
@@ -30,7 +31,6 @@ from maitred.wire.responses.events import Events
 from maitred.wire.responses.response import IN_PROGRESS, Response, Status
 
 if TYPE_CHECKING:
-    from maitred.responses.site import Site
     from maitred.store.state import StateStore
 
 log = logging.getLogger("maitred.responses")

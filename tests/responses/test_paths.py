@@ -11,7 +11,7 @@ from msgspec import structs
 
 from maitred.config.responses import Responses
 from maitred.config.tree import Http
-from maitred.responses.site import Site
+from maitred.responses.paths import Paths
 from tests.proxy.place import WHOLE
 from tests.responses.place import (
     CONVERSATIONS,
@@ -53,7 +53,7 @@ def url(tmp_path: Path) -> str:
 @in_real_time
 async def test_a_path_takes_what_it_takes(url: str, path: str, methods: tuple[str, ...] | None) -> None:
     async with remembering(url) as it:
-        site: Site = it.place.app.site
+        site = Paths(it.place.app.site)
         assert site.methods(path) == methods
         refused = await it.ask(call("PUT", path))
         assert refused.status == (404 if methods is None else 405)
