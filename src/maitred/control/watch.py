@@ -36,7 +36,7 @@ WAITING, STILL_WAITING = 1.0, 0.5
 FOUND, FOUND_TOLD = 0.1, 0.5
 """Part of what was thought cached that an engine finds at least: where it is guessed, and where it tells.
 
-A guess keeps more in mind than an engine can have, so that little may be found in a cache that is too small.
+A guess knows neither of others who use an engine nor of what its cache is short of, so little may be found.
 """
 FOUND_AGAIN = 1.5
 """So many times that is enough again."""

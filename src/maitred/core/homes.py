@@ -33,7 +33,7 @@ WAIT_TOKENS = 10.0
 it at each later one, so theirs counts by 10 over the tokens of an answer, and in full at most.
 """
 BEGUN_TOKENS = 16_000
-"""So does each beginning that an endpoint has more than another, where all prompts are found in caches."""
+"""So many tokens each beginning counts that an endpoint has, where all prompts are found in caches."""
 SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
 HOLD_MAX_S = 4.0
