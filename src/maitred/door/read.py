@@ -93,10 +93,8 @@ def read(
     asked = requests.decode(api, body, rules)
     route = _route(asked.model, models, identity)
     limits, output, bound = route.limits, asked.output_tokens_max, 0
-    bounds: tuple[str, ...] = ()
     if limits is not UNBOUNDED and api in length.KEYS:
         output = length.output_max(api, asked, limits)
-        bounds = (length.LIMITED_KEYS if limits.output else length.KEYS)[api]
         if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
             bound = output
         if limits.context and asked.prompt_tokens + output > limits.context:
@@ -138,6 +136,7 @@ def read(
     )
     parts: list[bytes | memoryview] = [body]
     if hides_usage or bound or route.served_as is not None or salted:
+        bounds = (length.LIMITED_KEYS if limits.output else length.KEYS)[api] if bound else ()
         edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
         parts = edit.apply(body, edits)
     return Order(request, identity, route, path, parts, said.forwarded, hides_usage, salt, shows_receipt)
