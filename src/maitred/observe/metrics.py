@@ -191,7 +191,7 @@ class Metrics:
         self.models: dict[str, ModelSeries] = {}
         self.bands: dict[str, list[int]] = {}
         self.tenants: dict[str, TenantSeries] = {}
-        self._places: dict[tuple[str, str, str], Place] = {}
+        self.places: dict[tuple[str, str, str], Place] = {}
         self.label((), ())
         self.endpoints: dict[str, EndpointSeries] = {}
         self.mcp: dict[str, McpSeries] = {}
@@ -214,7 +214,7 @@ class Metrics:
 
     def label(self, tenants: Iterable[str], bands: Iterable[str]) -> None:
         """From now on these are counted by name and all others as one; what was counted of them stays."""
-        self._places.clear()
+        self.places.clear()
         self.tenants = {
             name: self.tenants.get(name) or TenantSeries() for name in (OTHER, *islice(tenants, TENANTS_MAX))
         }
@@ -273,7 +273,7 @@ class Metrics:
         ticket, usage, outcome = event.ticket, event.usage, event.outcome
         request, arrival, index = ticket.request, ticket.arrival, outcome.index
         whose = (request.model, ticket.band, ticket.identity.tenant)
-        series, queue, ends, tenant = self._places.get(whose) or self._place(*whose)
+        series, queue, ends, tenant = self.places.get(whose) or self._place(*whose)
         series.requests[request.api][index] += 1
         if request.retry:
             series.client_retries += 1
@@ -327,9 +327,9 @@ class Metrics:
         series, label = self._model(model), band if band in self.bands else OTHER
         queue = series.queue.setdefault(label, Histogram(FIRST_TOKEN_S))
         place = series, queue, self.bands[label], self.tenants.get(tenant) or self.tenants[OTHER]
-        if len(self._places) >= PLACES_MAX:
-            self._places.clear()
-        self._places[model, band, tenant] = place
+        if len(self.places) >= PLACES_MAX:
+            self.places.clear()
+        self.places[model, band, tenant] = place
         return place
 
     def _other_endpoint(self) -> EndpointSeries:
