@@ -92,8 +92,9 @@ def read(
     api = APIS[path]
     asked = requests.decode(api, body, rules)
     route = _route(asked.model, models, identity)
+    generates = api in length.KEYS
     limits, output, bound = route.limits, asked.output_tokens_max, 0
-    if limits is not UNBOUNDED and api in length.KEYS:
+    if generates and limits is not UNBOUNDED:
         output = length.output_max(api, asked, limits)
         if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
             bound = output
@@ -107,7 +108,7 @@ def read(
         identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
     salt, prefix = "", NO_KEYS
-    if (route.keyed or route.salter is not None) and api in length.KEYS:
+    if generates and (route.keyed or route.salter is not None):
         salt, prefix = _known_by(asked, api, route, identity, len(body))
     salted = salt if route.salter is not None else ""
     session = said.session or asked.session
