@@ -295,7 +295,7 @@ class GatewayApp:
         self.front.stateful = Paths(self.site) if config.responses.enabled else None
 
     def _connection(self) -> ServerConnection:
-        return ServerConnection(self.front, self.sweep, _limits(self.config), self.burst)
+        return ServerConnection(self.front, self.sweep, self.burst, _limits(self.config))
 
     def _leg_failed(self, event: LegFailed) -> None:
         """Where the fault may be the engine's, it is asked how it is."""

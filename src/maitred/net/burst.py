@@ -11,60 +11,75 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
+HELD_BYTES_MAX = 1 << 20
 WRITES_MAX = 64
-"""So many are held at most; past that they leave at once, so that a long turn holds nobody up."""
+"""So much is held at most; past that it leaves at once, so that a long turn holds up nobody."""
+
+Data = bytes | bytearray | memoryview
 
 
 class Burst:
-    """The writes of one turn of a loop, in their order."""
+    """The writes of one turn of a loop, in their order. With `held_bytes_max` 0 each leaves at once."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_held_bytes", "_held_bytes_max")
 
-    def __init__(self) -> None:
-        self._held: deque[tuple[asyncio.Transport, Callable[[Any], object], Any]] = deque()
+    def __init__(self, held_bytes_max: int = HELD_BYTES_MAX) -> None:
+        self._held: deque[tuple[asyncio.Transport, Data | tuple[Data, ...]]] = deque()
+        self._held_bytes = 0
+        self._held_bytes_max = held_bytes_max
 
     def line(self, transport: asyncio.Transport) -> asyncio.Transport:
         """The same transport, but for the moment at which what is written to it leaves."""
         return _Line(transport, self)
 
-    def add(self, transport: asyncio.Transport, write: Callable[[Any], object], data: Any) -> None:
-        """Hold one call of `write` of a transport."""
+    def add(self, transport: asyncio.Transport, data: Data | tuple[Data, ...], size: int) -> None:
+        """Hold a piece, or several, of `size` bytes in all."""
         held = self._held
         if not held:
             asyncio.get_running_loop().call_soon(self.flush)
-        held.append((transport, write, data))
-        if len(held) >= WRITES_MAX:
+        held.append((transport, data))
+        self._held_bytes += size
+        if self._held_bytes > self._held_bytes_max or len(held) >= WRITES_MAX:
             self.flush()
 
     def flush(self) -> None:
         """Let all of it leave now."""
         held = self._held
+        self._held_bytes = 0
         while held:
-            transport, write, data = held.popleft()
-            if not transport.is_closing():  # lost since
-                write(data)
+            transport, data = held.popleft()
+            if transport.is_closing():  # lost since
+                continue
+            if isinstance(data, tuple):
+                transport.writelines(data)
+            else:
+                transport.write(data)
 
 
 class _Line(asyncio.Transport):
-    """A transport whose writes wait for the end of the turn; what else is asked of it comes after them."""
+    """A transport whose writes wait for the end of the turn; what ends it, or asks for its size, does not."""
+
+    __slots__ = ("_burst", "_transport")
 
     def __init__(self, transport: asyncio.Transport, burst: Burst) -> None:
-        super().__init__()
         self._transport = transport
         self._burst = burst
-        self._write, self._writelines = transport.write, transport.writelines
-        self.is_closing = transport.is_closing  # type: ignore[method-assign] # asked for each request
 
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+    def write(self, data: Data) -> None:
         """See asyncio.WriteTransport."""
-        self._burst.add(self._transport, self._write, data)
+        self._burst.add(self._transport, data, len(data))
 
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+    def writelines(self, list_of_data: Iterable[Data]) -> None:
         """See asyncio.WriteTransport."""
-        self._burst.add(self._transport, self._writelines, list_of_data)
+        parts = tuple(list_of_data)
+        self._burst.add(self._transport, parts, sum(map(len, parts)))
+
+    def is_closing(self) -> bool:
+        """See asyncio.BaseTransport."""
+        return self._transport.is_closing()
 
     def get_write_buffer_size(self) -> int:
         """See asyncio.WriteTransport."""

@@ -97,9 +97,7 @@ class ClientConnection(asyncio.Protocol):
         "_transport", "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
     )  # fmt: skip
 
-    def __init__(
-        self, url: str, sweep: Sweep, patience: Patience, owner: Owner, burst: Burst | None = None
-    ) -> None:
+    def __init__(self, url: str, sweep: Sweep, burst: Burst, patience: Patience, owner: Owner) -> None:
         self.url = url
         self.authority = url.partition("://")[2].encode()
         self.reused = False
@@ -181,8 +179,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        transport = cast("asyncio.Transport", transport)
-        self._transport = transport if self._burst is None else self._burst.line(transport)
+        self._transport = self._burst.line(cast("asyncio.Transport", transport))
         self._parser = httptools.HttpResponseParser(self)
         self._sweep.add(self)
         self._owner.opened(self)

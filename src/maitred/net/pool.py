@@ -41,7 +41,7 @@ class Pool:
     """Connections by endpoint URL ("http://host:port").
 
     `patience` and `connect_s` (seconds) hold for connections that are opened from now on. Requests leave
-    with a `burst`, or each at once without one.
+    with the `burst`; without one each leaves at once.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Pool:
     ) -> None:
         self._network = network
         self._sweep = sweep
-        self._burst = burst
+        self._burst = burst or Burst(0)
         self.patience = patience
         self.connect_s = connect_s
         self._idle: dict[str, list[ClientConnection]] = {}
@@ -100,7 +100,7 @@ class Pool:
         port = parts.port or (443 if secure else 80)
         tls = self._context() if secure else None
         owner = self._questions if question else self
-        connection = ClientConnection(url, self._sweep, self.patience, owner, self._burst)
+        connection = ClientConnection(url, self._sweep, self._burst, self.patience, owner)
         try:
             async with asyncio.timeout(self.connect_s):
                 return await self._network.connect(lambda: connection, host, port, tls)

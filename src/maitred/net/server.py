@@ -77,7 +77,7 @@ class ServerConnection(asyncio.Protocol):
         "_repeats", "_site", "_sweep", "_unsent", "_url", "client", "deadline", "transport",
     )  # fmt: skip
 
-    def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits, burst: Burst | None = None) -> None:
+    def __init__(self, site: Site, sweep: Sweep, burst: Burst, limits: HttpLimits) -> None:
         self._site = site
         self._sweep = sweep
         self._burst = burst
@@ -127,8 +127,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        transport = cast("asyncio.Transport", transport)
-        self.transport = transport if self._burst is None else self._burst.line(transport)
+        self.transport = self._burst.line(cast("asyncio.Transport", transport))
         peer = transport.get_extra_info("peername")
         self.client = f"{peer[0]}:{peer[1]}" if peer else ""
         self._sweep.add(self)
@@ -214,6 +213,7 @@ class ServerConnection(asyncio.Protocol):
         if not keep:
             self.close()
         elif self._pending or self._expects or self._broken is not None:
+            self._burst.flush()  # a client that reads slowly is told of before it is served more
             if not self._advancing:
                 self._advance()
         elif self._paused or self._head_bytes:
