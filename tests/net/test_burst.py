@@ -17,7 +17,7 @@ class End(asyncio.Protocol):
 
     def __init__(self, name: str, seen: list[tuple[str, bytes]]) -> None:
         self.name, self.seen = name, seen
-        self.over = False
+        self.over = self.paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -25,6 +25,9 @@ class End(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.seen.append((self.name, data))
+
+    def pause_writing(self) -> None:
+        self.paused = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.over = True
@@ -38,6 +41,7 @@ class Lines:
         self.seen: list[tuple[str, bytes]] = []
         self.far: list[End] = []
         self.near: list[asyncio.Transport] = []
+        self.ends: list[End] = []
 
     async def add(self, name: str) -> asyncio.Transport:
         """One more."""
@@ -45,6 +49,7 @@ class Lines:
         listener = await self.network.listen(lambda: far, "127.0.0.1", 0)
         near = await self.network.connect(lambda: End("near", []), *listener.address)
         self.near.append(near.transport)
+        self.ends.append(near)
         self.far.append(far)
         await asyncio.sleep(0.1)
         return self.burst.line(near.transport)
@@ -117,13 +122,15 @@ def test_a_long_turn_holds_only_so_many() -> None:
     async def main() -> None:
         at = Lines()
         one, two = await at.add("one"), await at.add("two")
-        for _ in range(WRITES_MAX - 1):
+        for _ in range(WRITES_MAX // 2):
             one.write(b"x")
-        two.write(b"last")
-        two.write(b"next turn")
-        assert [near.get_write_buffer_size() for near in at.near] == [WRITES_MAX - 1, len(b"last")]
+            two.write(b"y")
+        one.write(b"next turn")
+        assert [near.get_write_buffer_size() for near in at.near] == [WRITES_MAX // 2] * 2
         await asyncio.sleep(1)
-        assert [data for name, data in at.seen if name == "two"] == [b"last", b"next turn"]
+        assert [data for name, data in at.seen if name == "one"] == [b"x"] * (WRITES_MAX // 2) + [
+            b"next turn"
+        ]
 
     run(main())
 
@@ -131,12 +138,29 @@ def test_a_long_turn_holds_only_so_many() -> None:
 def test_a_long_turn_holds_only_so_much() -> None:
     async def main() -> None:
         at = Lines()
-        one = await at.add("one")
+        one, two = await at.add("one"), await at.add("two")
         one.write(b"x")
         assert at.near[0].get_write_buffer_size() == 0
-        one.writelines([bytes(HELD_BYTES_MAX - 1), b"y"])
-        assert at.near[0].get_write_buffer_size() == 1 + HELD_BYTES_MAX
+        two.writelines([bytes(HELD_BYTES_MAX - 1), b"y"])
+        assert [near.get_write_buffer_size() for near in at.near] == [1, HELD_BYTES_MAX]
         one.write(b"z")
-        assert at.near[0].get_write_buffer_size() == 1 + HELD_BYTES_MAX
+        assert at.near[0].get_write_buffer_size() == 1
+
+    run(main())
+
+
+def test_who_writes_on_and_on_hears_that_his_reader_is_slow() -> None:
+    async def main() -> None:
+        at = Lines()
+        one, two = await at.add("one"), await at.add("two")
+        at.far[0].transport.pause_reading()
+        two.write(b"first of all")
+        written = 0
+        while not at.ends[0].paused:
+            one.write(bytes(20_000))
+            written += 1
+        assert written == 1 + 4  # 64 KiB are waited for, and one more was written by then
+        await turn()
+        assert at.seen == [("two", b"first of all")]
 
     run(main())

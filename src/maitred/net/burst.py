@@ -38,6 +38,8 @@ class Burst:
     def add(self, transport: asyncio.Transport, data: Data | tuple[Data, ...], size: int) -> None:
         """Hold a piece, or several, of `size` bytes in all."""
         held = self._held
+        if held and held[-1][0] is transport:
+            self.flush()  # who writes on and on hears in time that his reader is slow
         if not held:
             asyncio.get_running_loop().call_soon(self.flush)
         held.append((transport, data))
