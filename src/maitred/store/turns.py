@@ -187,14 +187,10 @@ def renew(connection: Connection, maker: str, ids: Sequence[str], lease_ms: int)
 
 def finish(connection: Connection, maker: str, end: Finish) -> None:
     """A response that was begun is over. Raises Lost."""
-    asked = {"id_": end.id, "tenant_": end.tenant}
-    found = connection.execute(_FIND, asked).first()
-    if found is None:
-        raise Lost(end.id)
-    row = response_row(found)
-    conversation_id, seq = row.conversation_id, None
-    if conversation_id is not None and hold(connection, row.tenant, conversation_id) == end.id and end.whole:
+    conversation_id, seq = end.conversation_id, None
+    if conversation_id is not None and hold(connection, end.tenant, conversation_id) == end.id and end.whole:
         seq = connection.execute(_NEXT, {"id_": conversation_id}).scalar_one()
+    asked = {"id_": end.id, "tenant_": end.tenant}
     values = {
         "maker_": maker,
         "status_": end.status,
@@ -205,11 +201,13 @@ def finish(connection: Connection, maker: str, end: Finish) -> None:
         "seq_": seq,
     }
     if not connection.execute(_FINISH, asked | values).rowcount:
-        if (row.status, row.snapshot) == (end.status, end.snapshot):
-            return  # it was this very end, of which the database could not tell that it came through
-        raise Lost(end.id)
+        found = connection.execute(_FIND, asked).first()
+        row = None if found is None else response_row(found)
+        if row is None or (row.status, row.snapshot) != (end.status, end.snapshot):
+            raise Lost(end.id)
+        return  # it was this very end, of which the database could not tell that it came through
+    release(connection, end)
     _add_items(connection, end, None if seq is None else conversation_id, seq or 0)
-    release(connection, row)
 
 
 def remove(connection: Connection, tenant: str, id_: str) -> None:
@@ -288,12 +286,12 @@ def lose(connection: Connection, ids: Sequence[str]) -> None:
     connection.execute(_DROP_JOBS, {"ids": ids})
 
 
-def release(connection: Connection, row: ResponseRow) -> None:
+def release(connection: Connection, over: ResponseRow | Finish) -> None:
     """It is not made any more: its conversation is free, and its job done."""
-    if row.conversation_id is not None:
-        connection.execute(_FREE, {"id_": row.conversation_id, "turn_": row.id})
-    if row.background:
-        connection.execute(_DROP_JOBS, {"ids": [row.id]})
+    if over.conversation_id is not None:
+        connection.execute(_FREE, {"id_": over.conversation_id, "turn_": over.id})
+    if over.background:
+        connection.execute(_DROP_JOBS, {"ids": [over.id]})
 
 
 def wipe(connection: Connection, ids: Sequence[str]) -> None:
