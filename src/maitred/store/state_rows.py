@@ -99,6 +99,11 @@ class Finish(Struct, frozen=True):
     background: bool = False
 
     @property
+    def by_itself(self) -> bool:
+        """Whether nothing else is to be written for it."""
+        return self.conversation_id is None and not self.background
+
+    @property
     def whole(self) -> bool:
         """Whether it may be built upon, and its items belong to the conversation."""
         return chainable(self.status, self.reason)
