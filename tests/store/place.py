@@ -89,8 +89,8 @@ def new(
 
 
 def end(of: NewResponse, items: Sequence[NewItem] = (), status: str = COMPLETED, **more: Any) -> Finish:
-    its = {"conversation_id": of.conversation_id, "background": of.background}
-    return Finish(of.tenant, of.id, status, b'{"n":2}', items, **its, **more)
+    values = {"conversation_id": of.conversation_id, "background": of.background, **more}
+    return Finish(of.tenant, of.id, status, b'{"n":2}', items, **values)
 
 
 async def kept(state: StateStore, question: str = "q", answer: str = "a", **more: Any) -> NewResponse:
