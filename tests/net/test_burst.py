@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -162,5 +163,21 @@ def test_who_writes_on_and_on_hears_that_his_reader_is_slow() -> None:
         assert written == 1 + 4  # 64 KiB are waited for, and one more was written by then
         await turn()
         assert at.seen == [("two", b"first of all")]
+
+    run(main())
+
+
+def test_a_write_that_fails_holds_up_nobody() -> None:
+    async def main() -> None:
+        at = Lines()
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+        one, two = await at.add("one"), await at.add("two")
+        at.near[0].write_eof()  # behind the burst's back: a write raises
+        one.write(b"to nobody")
+        two.write(b"to two")
+        await turn()
+        assert at.seen == [("two", b"to two")]
+        assert len(faults) == 1
 
     run(main())

@@ -51,14 +51,18 @@ class Burst:
         """Let all of it leave now."""
         held = self._held
         self._held_bytes = 0
-        while held:
-            transport, data = held.popleft()
-            if transport.is_closing():  # lost since
-                continue
-            if isinstance(data, tuple):
-                transport.writelines(data)
-            else:
-                transport.write(data)
+        try:
+            while held:
+                transport, data = held.popleft()
+                if transport.is_closing():  # lost since
+                    continue
+                if isinstance(data, tuple):
+                    transport.writelines(data)
+                else:
+                    transport.write(data)
+        finally:
+            if held:  # one write failed; the others are not to wait for one more
+                asyncio.get_running_loop().call_soon(self.flush)
 
 
 class _Line(asyncio.Transport):
