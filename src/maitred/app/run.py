@@ -92,7 +92,7 @@ def keep_heap() -> None:
     """Have the C library keep the memory that bodies leave behind.
 
     Else it gives that back to the system after each large one, and asks for it again at the next, page by
-    page. glibc goes by the largest block that was ever freed (mallopt(3)); one never written to costs nothing.
+    page. glibc goes by the largest block that was ever freed (mallopt(3)); one not written to costs nothing.
     """
     bytes(HEAP_BYTES)
 
