@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
-from maitred.net.burst import HELD_BYTES_MAX, WRITES_MAX, Burst
+from maitred.net.burst import WRITES_MAX, Burst
 from maitred.net.memory import MemoryNetwork
 from maitred.net.virtual import run
+from tests.net.http import Client, get, turns
+from tests.net.site import LATER, STREAM, door
 
 
 class End(asyncio.Protocol):
@@ -50,11 +53,6 @@ class Lines:
         return self.burst.line(near.transport)
 
 
-async def turn(turns: int = 8) -> None:
-    for _ in range(turns):
-        await asyncio.sleep(0)
-
-
 def test_nothing_leaves_within_the_turn_and_all_of_it_after_in_order() -> None:
     async def main() -> None:
         at = Lines()
@@ -64,10 +62,10 @@ def test_nothing_leaves_within_the_turn_and_all_of_it_after_in_order() -> None:
         one.write(b"d")
         assert [near.get_write_buffer_size() for near in at.near] == [0, 0]
         assert at.seen == []
-        await turn()
+        await turns()
         assert at.seen == [("one", b"a"), ("two", b"bc"), ("one", b"d")]
         one.write(b"e")  # and again
-        await turn()
+        await turns()
         assert at.seen[3:] == [("one", b"e")]
 
     run(main())
@@ -90,7 +88,7 @@ def test_what_was_written_leaves_before_an_end(end: str) -> None:
         one.write(b"last")
         ENDS[end](one)
         assert one.is_closing() is (end in {"close", "abort"})
-        await turn()
+        await turns()
         assert at.seen == [("two", b"before"), ("one", b"last")]
         await asyncio.sleep(1)
         assert at.far[0].over is (end != "get_write_buffer_size")
@@ -107,7 +105,7 @@ def test_nothing_is_written_to_a_connection_that_was_lost_and_it_holds_up_nobody
         two.write(b"to two")
         at.near[0].write_eof()
         at.near[0].abort()  # as a loop does when the peer has left: a write would raise
-        await turn()
+        await turns()
         assert at.seen == [("two", b"to two")]
 
     run(main())
@@ -128,15 +126,44 @@ def test_a_long_turn_holds_only_so_many() -> None:
     run(main())
 
 
-def test_a_long_turn_holds_only_so_much() -> None:
+class Noting(Client):
+    """A client that notes each read where its test can see in which order they came."""
+
+    noted: ClassVar[list[bytes]]
+
+    def data_received(self, data: bytes) -> None:
+        self.noted.append(data)
+        super().data_received(data)
+
+
+def test_the_chunks_of_a_stream_do_not_wait() -> None:
     async def main() -> None:
-        at = Lines()
-        one = await at.add("one")
-        one.write(b"x")
-        assert at.near[0].get_write_buffer_size() == 0
-        one.writelines([bytes(HELD_BYTES_MAX - 1), b"y"])
-        assert at.near[0].get_write_buffer_size() == 1 + HELD_BYTES_MAX
-        one.write(b"z")
-        assert at.near[0].get_write_buffer_size() == 1 + HELD_BYTES_MAX
+        async with door() as at:
+            streaming, waiting = await at.client(Noting), await at.client(Noting)
+            streaming.send(get(STREAM))
+            await streaming.heard(b"begun")
+            waiting.send(get(LATER))
+            await turns()
+            stream, later = at.site.held
+            Noting.noted = []
+            later.respond(200, b"", b"whole")
+            stream.write(b"chunk")
+            await turns()
+            assert [data[-7:] for data in Noting.noted] == [b"chunk\r\n", b"\r\nwhole"]
+
+    Noting.noted = []
+    run(main())
+
+
+def test_a_stream_begins_behind_the_answer_before_it() -> None:
+    async def main() -> None:
+        async with door() as at:
+            client = await at.client()
+            client.send(get(LATER))
+            await turns()
+            at.site.held[0].respond(200, b"", b"whole")
+            at.site.connections[0].data_received(get(STREAM))
+            assert (await client.answer()).body == b"whole"
+            await client.heard(b"begun")
 
     run(main())
