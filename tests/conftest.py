@@ -8,9 +8,12 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.store.postgres import Postgres, postgres
 
+settings.register_profile("tests", deadline=None)  # a busy machine is no fault of what is tested
+settings.load_profile("tests")
 _numbers = count(1)
 
 
@@ -27,6 +30,14 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> Iterator[None]:
+    """Processes that tests start keep what they compiled: to compile it again takes each longer than its work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)
