@@ -11,7 +11,7 @@ from maitred.core import pool
 from maitred.core.homes import MISS, STREAM_TOKENS
 from maitred.core.journal import replay
 from maitred.core.outcome import FailureKind
-from maitred.core.prefix import REUSE_GUESS, REUSE_WEIGHT
+from maitred.core.pool import REUSE_GUESS, REUSE_WEIGHT
 from maitred.core.words import SPEED_GUESS, KvEvents, Leg, Phase, PoolSettings, Settings, Ticket, Usage
 from tests.core.hall import Hall, limited
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import Inspector
 
@@ -174,6 +177,34 @@ async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: st
     assert await stores[2].keys() == [KEY]
     for store in stores:
         await store.close()
+
+
+def test_versions_are_those_of_the_migrations() -> None:
+    scripts = ScriptDirectory(str(schema.MIGRATIONS))
+    assert schema.newest() == scripts.get_current_head()
+    assert sorted(script.revision for script in scripts.walk_revisions()) == schema.VERSIONS
+
+
+OPENED = """
+import asyncio, sys
+from maitred.store.store import Store
+
+async def opened():
+    store = Store.open(sys.argv[1])
+    await store.prepare()
+    await store.close()
+
+asyncio.run(opened())
+print("alembic" in sys.modules)
+"""
+
+
+def test_what_is_of_this_version_already_is_opened_without_alembic(tmp_path: Path) -> None:
+    def opened() -> str:
+        said = [sys.executable, "-c", OPENED, f"sqlite:///{tmp_path}/maitred.db"]
+        return subprocess.run(said, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert [opened(), opened()] == ["True", "False"]
 
 
 @on_loop

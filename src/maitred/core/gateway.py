@@ -16,7 +16,7 @@ from random import Random
 
 from maitred.core import explain, saturation
 from maitred.core.chooser import awaited, may_hope, ready
-from maitred.core.endpoints import EndpointTable
+from maitred.core.endpoints import DRAINING, EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
 from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
@@ -26,7 +26,6 @@ from maitred.core.limits import UNLIMITED, Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
 from maitred.core.queue import NEVER
-from maitred.core.receipt import Receipt
 from maitred.core.rights import band_of, is_limited, limited
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -35,7 +34,6 @@ from maitred.core.words import (
     Change,
     Drop,
     Effect,
-    Endpoint,
     Endpoints,
     Failure,
     Go,
@@ -105,7 +103,7 @@ class Gateway:
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
         name = request.pool
         pool = self._pools.get(name) or self._pool(name)
-        queue, limits, endpoints = pool.queue, pool.limits, self._by_pool.get(name, ())
+        queue, limits, endpoints = pool.queue, pool.limits, pool.endpoints
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
@@ -119,7 +117,7 @@ class Gateway:
                 raise
         pool.budget.request(now)
         queue.push(ticket, limits)
-        self._world.touched.add(name)
+        queue.opens_at = now
         self.waiting += 1
         return ticket
 
@@ -128,11 +126,13 @@ class Gateway:
         if not self.waiting and not self.outbox:
             return []
         effects, self.outbox = self.outbox, []
+        world = self._world
+        everywhere = world.stirred
         if self._slow.next_at is not None:
-            self._world.grow(now, self.settings.health)
+            world.grow(now, self.settings.health)
+            everywhere = True
         if self._closed:
             self._close(now, effects)
-        stirred, touched = self._world.stirred, self._world.touched
         for pool in self._pools.values():
             queue = pool.queue
             if not queue.waiting:
@@ -140,10 +140,9 @@ class Gateway:
             late = queue.earliest <= now
             if late:
                 self._expire(pool, now, effects)
-            if late or stirred or pool.name in touched or queue.opens_at <= now:
+            if late or everywhere or queue.opens_at <= now:
                 self._seat(pool, now, effects)
-        touched.clear()
-        self._world.stirred = False
+        world.stirred = False
         return effects
 
     def sent(self, leg: Leg, now: float, endpoint: str | None = None) -> None:
@@ -154,10 +153,13 @@ class Gateway:
         if endpoint is None or (real := self.table.by_name.get(endpoint)) is None:
             return
         if (meant := leg.endpoint) is not real:
-            self._pool(meant.pool).left(leg)
+            pool = self._pool(meant.pool)
+            if pool.prefixes is not None:
+                pool.prefixes.left(leg)
             saturation.give_back(leg, now)
-            self._world.touched.add(meant.pool)
+            pool.queue.opens_at = now
             leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
+            leg.fresh, leg.reserved = leg.ticket.fresh, leg.ticket.need
             saturation.reserve(leg, now)
             self._pool(real.pool).went(leg, now)
             self._world.vacated(meant, now)
@@ -169,7 +171,7 @@ class Gateway:
         leg.phase, leg.answered_at = ANSWERED, now
         if leg.ticket.request.stream:
             saturation.first_token(leg, now)
-            self._world.touched.add(leg.endpoint.pool)
+            self._pool(leg.endpoint.pool).queue.opens_at = now
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not OVER:
@@ -186,7 +188,8 @@ class Gateway:
         """The leg is over and its place free; the ticket goes on with its other legs."""
         if usage is not None:
             leg.output_tokens = usage.output_tokens
-        self._free(leg, now)
+        if leg.phase is not OVER:
+            self._free(leg, now)
 
     def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
@@ -212,15 +215,16 @@ class Gateway:
                 pool.look_up(ticket, now)
                 pool.send_home(ticket)
             pool.queue.push(ticket, pool.limits)
-            self._world.touched.add(pool.name)
+            pool.queue.opens_at = now
             self.waiting += 1
         return again
 
     def finish(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> Outcome:
         """End a ticket in whatever phase it is. The first caller decides; later ones learn what it said."""
-        if ticket.outcome is None:
-            self._end(ticket, outcome, usage, now)
-        return ticket.outcome or outcome
+        if ticket.outcome is not None:
+            return ticket.outcome
+        self._end(ticket, outcome, usage, now)
+        return outcome
 
     def next_wakeup(self) -> float | None:
         """The next instant at which `release` would do something by itself; None while nothing waits."""
@@ -247,6 +251,7 @@ class Gateway:
                 world.place(self.settings)
                 self._forget_pools(pools)
                 for pool in self._pools.values():
+                    pool.endpoints = self._by_pool.get(pool.name, ())
                     pool.keep(self.table.by_name)
             case Probed(endpoint=name):
                 world.learn(change, now, health)
@@ -267,7 +272,7 @@ class Gateway:
                 for pool in self._pools.values():
                     pool.apply(settings.pools.get(pool.name, settings.default), settings.bands)
                     if pool.prefixes is None:
-                        for endpoint in self._by_pool.get(pool.name, ()):
+                        for endpoint in pool.endpoints:
                             endpoint.begun = 0
 
     # -- for whoever watches ----------------------------------------------------------------------
@@ -300,7 +305,9 @@ class Gateway:
 
     def _new_pool(self, name: str) -> Pool:
         settings = self.settings
-        return Pool(name, settings.pools.get(name, settings.default), settings.bands)
+        pool = Pool(name, settings.pools.get(name, settings.default), settings.bands)
+        pool.endpoints = self._by_pool.get(name, ())
+        return pool
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         settings = self.settings
@@ -315,7 +322,7 @@ class Gateway:
             ticket.rank = settings.bands.index(band)
         ttft_s = request.ttft_s or pool.limits.ttft_s
         if ttft_s is not None and (band is first or band.deadline_s is None):
-            pool.hold_to(ticket, ttft_s, self._by_pool.get(pool.name, ()))
+            pool.hold_to(ticket, ttft_s, pool.endpoints)
         if self._limited or identity.limits is not UNLIMITED:
             holders = limited(self.settings, pool.name, pool.limits.limits, identity)
             tokens = ticket.prompt_tokens, int(ticket.expected)
@@ -324,17 +331,17 @@ class Gateway:
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
-        for victim in pool.admit(ticket, self._by_pool.get(pool.name, ()), now, self._later):
-            wait_s = pool.drain_s(self._by_pool.get(pool.name, ()), now)
+        for victim in pool.admit(ticket, pool.endpoints, now, self._later):
+            wait_s = pool.drain_s(pool.endpoints, now)
             self._stop(victim, Outcome.EVICTED, self._later(wait_s), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        queue, endpoints = pool.queue, self._by_pool.get(pool.name, ())
+        queue, endpoints = pool.queue, pool.endpoints
         pool.again_at = NEVER
-        while queue.waiting:
-            if queue.waiting > MANY and not has_room(endpoints, pool.limits, now):
+        while waiting := queue.waiting:
+            if waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
             found = pool.next(endpoints, now)
             if found is None:
@@ -345,46 +352,32 @@ class Gateway:
                     ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
                 )
                 continue
-            endpoint, pool.unexplored = chosen, pool.unexplored + 1
+            endpoint, receipt = chosen, None
+            pool.unexplored += 1
             if pool.unexplored >= EVERY and not ticket.home:
                 endpoint = pool.explore(ticket, chosen, offered, now)
-            receipt = None
             if ticket.request.receipt:  # before it has its seat
                 index, explored = pool.index(ticket, endpoint), endpoint is not chosen
                 receipt = explain.receipt(
                     ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
                 )
-            effects.append(self._go(ticket, endpoint, pool, now, receipt))
-        if queue.waiting or queue.earliest < NEVER:
-            queue.settle_in()
-        if queue.waiting:
-            queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
-            for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
-                if not may_hope(endpoints, ticket):
-                    self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
-
-    def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float, receipt: Receipt | None) -> Go:
-        pool.queue.serve(ticket, now)
-        self.waiting -= 1
-        turn = self._turn = endpoint.turn = self._turn + 1
-        endpoint.seated += 1
-        attempts = ticket.attempts = ticket.attempts + 1
-        thought, exact = pool.thought(ticket, endpoint)
-        leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now, thought, exact)
-        saturation.reserve(leg, now)
-        if pool.prefixes is not None:
-            pool.prefixes.seated(ticket, endpoint)
-            if pool.blocks.told:
-                pool.blocks.sent(leg, now)
-        ticket.phase = DISPATCHED
-        legs = ticket.legs = [leg]
-        if receipt is not None:
-            leg.receipt = receipt
-            self._emit(Decided(now, leg))
-        return Go(ticket, legs)
+            self.waiting -= 1
+            self._turn += 1
+            leg = pool.seat(ticket, endpoint, self._turn, now)
+            if receipt is not None:
+                leg.receipt = receipt
+                self._emit(Decided(now, leg))
+            effects.append(Go(ticket, ticket.legs))
+        else:
+            return
+        queue.settle_in()
+        for ticket in list(queue.odd.values()) if self._world.stirred or waiting <= MANY else ():
+            if not may_hope(endpoints, ticket):
+                self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
+        queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        endpoints = self._by_pool.get(pool.name, ())
+        endpoints = pool.endpoints
         while (ticket := pool.queue.overdue(now)) is not None:
             outcome = Outcome.QUEUE_DEADLINE if ready(endpoints) else Outcome.NO_ENDPOINT
             self._stop(ticket, outcome, self._later(pool.drain_s(endpoints, now)), now, effects)
@@ -404,23 +397,24 @@ class Gateway:
     # -- ending -----------------------------------------------------------------------------------
 
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
-        name = ticket.request.pool
+        request, legs = ticket.request, ticket.legs
+        name = request.pool
         pool = self._pools.get(name) or self._new_pool(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
             pool.queue.remove(ticket)
-            self._world.touched.add(name)  # an endpoint may have been kept for it
+            pool.queue.opens_at = now  # an endpoint may have been kept for it
             self.waiting -= 1
-        if usage is None and any(leg.output_tokens for leg in ticket.legs):
+        if usage is None and any(leg.output_tokens for leg in legs):
             # Cut or left on the way: what was generated counts all the same.
-            output_tokens = sum(leg.output_tokens for leg in ticket.legs)
+            output_tokens = sum(leg.output_tokens for leg in legs)
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
-        for leg in ticket.legs:
+        for leg in legs:
             if leg.phase is not OVER:
                 self._free(leg, now)
                 if outcome in SERVED:
-                    self._world.health.served(leg.endpoint, ticket.request)
+                    self._world.health.served(leg.endpoint, request)
                 if outcome is COMPLETED:
-                    pool.learn(leg, usage, self._by_pool.get(name, ()), now)
+                    pool.learn(leg, usage, pool.endpoints, now)
         used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
         if ticket.attempts:
             pool.ended(ticket, used)
@@ -431,10 +425,16 @@ class Gateway:
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
     def _free(self, leg: Leg, now: float) -> None:
-        pool = self._pools.get(leg.endpoint.pool)  # of another where the leg went elsewhere
-        if pool is not None and leg.phase is not OVER:
-            pool.left(leg)
-        self._world.free(leg, now)
+        """The leg is over, which it was not; its place may be had again."""
+        leg.phase, endpoint = OVER, leg.endpoint
+        pool = self._pools.get(endpoint.pool)  # another than its ticket's where the leg went elsewhere
+        if pool is not None:
+            pool.queue.opens_at = now
+            if pool.prefixes is not None:
+                pool.prefixes.left(leg)
+        saturation.give_back(leg, now)
+        if endpoint.state is DRAINING:
+            self._world.vacated(endpoint, now)
 
     def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:
@@ -450,7 +450,7 @@ class Gateway:
         if ticket.attempts >= self.settings.attempts_max or now >= ticket.give_up_at:
             return False
         pool = self._pool(ticket.request.pool)
-        if not may_hope(self._by_pool.get(pool.name, ()), ticket, leg.endpoint.name):
+        if not may_hope(pool.endpoints, ticket, leg.endpoint.name):
             return False
         return failure.kind not in ANSWERS or pool.budget.take(now)
 

@@ -303,12 +303,12 @@ class Leg(Struct, eq=False):
     seated_at: float
     thought: int = -1
     exact: bool = False
+    fresh: int = 0
+    reserved: int = 0
     phase: LegPhase = LegPhase.SEATED
     sent_at: float = 0.0
     answered_at: float = 0.0
     output_tokens: int = 0
-    reserved: int = 0
-    fresh: int = 0
     unread: int = 0
     ahead: float = 0.0
     read_at: float = 0.0
