@@ -34,7 +34,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> Iterator[None]:
-    """Processes that tests start keep what they compiled; else it is half of what each costs."""
+    """What tests start keeps what it compiled, whatever is said: a third of what each process costs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
