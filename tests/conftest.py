@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.store.databases import made
 from tests.store.postgres import Postgres, postgres
 
 settings.register_profile("tests", deadline=None)  # a busy machine is no fault of what is tested
@@ -53,3 +54,17 @@ def server() -> Iterator[Postgres]:
     """One server for all tests, each with a database of its own there; who kills it starts it again."""
     with postgres() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def database(server: Postgres) -> str:
+    """A database of the server, with tables that are emptied for each test."""
+    return made(server.make("turns"))
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database in a file, with its tables, to be copied."""
+    file = tmp_path_factory.mktemp("empty") / "maitred.db"
+    made(f"sqlite:///{file}")
+    return file
