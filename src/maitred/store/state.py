@@ -33,7 +33,7 @@ from maitred.store.state_rows import (
     ResponseRow,
     TableStats,
 )
-from maitred.store.store import CALL_S, Store
+from maitred.store.store import CALL_S, WRONG, Store
 from maitred.wire.seal import Seal
 
 T = TypeVar("T")
@@ -273,14 +273,20 @@ class StateStore:
     ) -> T:
         if doing is None:
             raise StoreError(f"{self._store.place}: it is closed")
+        late = doing.get_loop().call_later(within_s, _give_up, doing)
         try:
-            async with self._store.call(within_s):
-                done = await doing
-            self._worked_at = time.monotonic()
-            return done
-        except StoreError:
+            done = await doing
+        except WRONG as error:
             self._worked_at = -math.inf
             self._unwritten |= writes
-            raise
+            raise self._store.wrong(error, within_s) from None
         finally:
+            late.cancel()
             self._observed(operation, time.monotonic() - began)
+        self._worked_at = time.monotonic()
+        return done
+
+
+def _give_up(doing: Future[Any]) -> None:
+    if not doing.done():
+        doing.set_exception(TimeoutError())
