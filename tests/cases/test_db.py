@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import cycle
@@ -31,17 +31,11 @@ from tests.e2e.children import MAITRED, Child, Gateway, free_ports
 from tests.e2e.children import ask as ask_process
 from tests.net.http import Answer, get, post
 from tests.proxy.place import CHAT, chat
-from tests.store.postgres import Postgres, postgres
+from tests.store.postgres import Postgres
 
 REFRESH_S = 0.05
 AUTH = Auth(keys="store", pepper=EnvSecret("KEYS_PEPPER"), refresh_s=REFRESH_S)
 STORE = Store(EnvSecret("KEYS_STORE"))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
 
 
 @pytest.fixture

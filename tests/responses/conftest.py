@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from maitred.store import state_tables
 from maitred.store.store import Store
-from tests.store.postgres import Postgres, postgres
+from tests.store.postgres import Postgres
 
 TABLES = ", ".join(table.name for table in state_tables.responses.metadata.sorted_tables)
 
@@ -35,13 +34,7 @@ def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="package")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
-
-
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def database(server: Postgres) -> str:
     return made(server.make("turns"))
 

@@ -32,13 +32,11 @@ def left() -> list[Any]:
 @contextmanager
 def uncollected() -> Iterator[None]:
     gc.collect()
-    gc.freeze()  # what is there already need not be looked through again and again
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 @in_real_time

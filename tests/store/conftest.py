@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.store.postgres import Postgres, postgres
-
-
-@pytest.fixture(scope="package")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
+from tests.store.postgres import Postgres
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

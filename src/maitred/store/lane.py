@@ -29,8 +29,8 @@ GROUP_MAX = 32
 """Operations that share one commit where many wait: on a slow disk it is what takes the time."""
 TRIES = 2
 DURABLE = "durable"
-"""In the `info` of a connection, for who begins its transactions: the next is to outlive a loss of power
-before anybody hears of its commit."""
+"""In the `info` of a connection to a file, for who begins its transactions: the next is to outlive a loss of
+power before anybody hears of its commit."""
 REPEATABLE = ("40001", "40P01")
 """What PostgreSQL says of transactions that stood in each other's way."""
 

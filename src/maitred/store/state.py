@@ -59,6 +59,7 @@ class StateStore:
         self._maker = secrets.token_hex(16)
         self._reading: Lane | None = None
         self._writing: Lane | None = None
+        self._single: Lane | None = None
         self._worked_at = -math.inf
         self._unwritten = False
         self._seal: Seal | None = None
@@ -66,11 +67,12 @@ class StateStore:
     async def start(self) -> None:
         """See that the tables are there. Raises StoreError, SchemaError."""
         await self._store.prepare()
-        self._reading, self._writing = connections.lanes(self._store)
+        self._reading, self._writing, self._single = connections.lanes(self._store)
 
     async def close(self) -> None:
         """Do what waits, and let go of the connections."""
-        lanes, self._reading, self._writing = (self._reading, self._writing), None, None
+        lanes = {self._reading, self._writing, self._single}
+        self._reading = self._writing = self._single = None
         for lane in lanes:
             if lane is not None:
                 await asyncio.to_thread(lane.close)
@@ -120,7 +122,7 @@ class StateStore:
 
     async def keep(self, new: NewResponse, end: Finish) -> None:
         """Keep a response that is over, and of no conversation. Raises Repeated."""
-        await self._write("keep", lambda c: turns.keep(c, new, end))
+        await self._write("keep", lambda c: turns.keep(c, new, end), single=True)
 
     async def begin(self, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int) -> History:
         """Keep a response that is being made, and take its turn in its conversation.
@@ -130,16 +132,21 @@ class StateStore:
         Raises Repeated, NotKept, Locked, TooLong.
         """
         return await self._write(
-            "begin", lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms), durable=False
+            "begin",
+            lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms),
+            durable=False,
+            single=new.conversation_id is None,
         )
 
     async def renew(self, ids: Sequence[str], lease_ms: int) -> set[str]:
         """Say that the makers of these responses live; which of them are still theirs."""
-        return await self._write("renew", lambda c: turns.renew(c, self._maker, ids, lease_ms), durable=False)
+        return await self._write(
+            "renew", lambda c: turns.renew(c, self._maker, ids, lease_ms), durable=False, single=True
+        )
 
     async def finish(self, end: Finish) -> None:
         """A response that was begun is over. Raises Lost."""
-        await self._write("finish", lambda c: turns.finish(c, self._maker, end))
+        await self._write("finish", lambda c: turns.finish(c, self._maker, end), single=end.by_itself)
 
     async def delete_response(self, tenant: str, id_: str) -> None:
         """Delete a response, also while it is being made. Raises NotKept."""
@@ -237,8 +244,14 @@ class StateStore:
     async def _read(self, operation: str, work: Work[T]) -> T:
         return await self._do(operation, self._reading, work)
 
-    async def _write(self, operation: str, work: Work[T], *, durable: bool = True) -> T:
-        return await self._do(operation, self._writing, work, durable=durable)
+    async def _write(self, operation: str, work: Work[T], *, durable: bool = True, single: bool = False) -> T:
+        """`single`: what has to be done together is one statement."""
+        try:
+            lane = self._single if single else self._writing
+            return await self._do(operation, lane, work, durable=durable)
+        except StoreError:
+            self._unwritten = True
+            raise
 
     async def _do(
         self,
@@ -259,7 +272,6 @@ class StateStore:
             return done
         except StoreError:
             self._worked_at = -math.inf
-            self._unwritten |= lane is self._writing
             raise
         finally:
             self._observed(operation, time.monotonic() - began)
