@@ -291,9 +291,9 @@ class Gateway:
         if ttft_s is not None and (band is first or band.deadline_s is None):
             pool.hold_to(ticket, ttft_s, pool.endpoints)
         if self._limited or identity.limits is not UNLIMITED:
-            holders = limited(self.settings, pool.name, pool.limits.limits, identity)
-            tokens = ticket.prompt_tokens, int(ticket.expected)
-            ticket.hold = self.limiter.take(holders, *tokens, pool.limits.price, now)
+            limits, output_tokens = pool.limits, int(ticket.expected)
+            holders = limited(settings, pool.name, limits.limits, identity)
+            ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, limits.price, now)
         return ticket
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
@@ -385,8 +385,8 @@ class Gateway:
         used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
         if ticket.attempts:
             pool.ended(ticket, used)
-        if ticket.hold is not None:
-            self._settle(ticket.hold, ticket, used, now)
+        if (hold := ticket.hold) is not None:
+            self._settle(hold, ticket, used, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
@@ -405,8 +405,12 @@ class Gateway:
 
     def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:
-            tokens = used.prompt_tokens, used.cached_tokens, used.output_tokens
-            self.limiter.settle(hold, *tokens, used.exact, now)
+            prompt_tokens, cached_tokens, output_tokens = (
+                used.prompt_tokens,
+                used.cached_tokens,
+                used.output_tokens,
+            )
+            self.limiter.settle(hold, prompt_tokens, cached_tokens, output_tokens, used.exact, now)
         else:
             self.limiter.give_back(hold, now)
 

@@ -113,9 +113,9 @@ class Pool:
             if most and most < expected:
                 expected = float(most)
             expected *= request.sequences
-        cached, home, reuse = NOTHING_CACHED, "", 0.0
-        if (prefixes := self.prefixes) is None:
-            fresh = int(prompt_tokens * self._fresh)
+        home, prefixes = "", self.prefixes
+        if prefixes is None:
+            cached, reuse, fresh = NOTHING_CACHED, 0.0, int(prompt_tokens * self._fresh)
         else:
             cached, reuse, fresh = prefixes.match(request, prompt_tokens), self.reuse, prompt_tokens
             if self.blocks.told:
