@@ -247,8 +247,8 @@ def test_b84_a_gateway_that_is_killed_knows_its_keys_again(tmp_path: Path) -> No
         f"version: 1\nmodels: [{{name: m, endpoints: [http://127.0.0.1:{port}]}}]\n"
         f"auth: {{keys: store, pepper: {{file: {tmp_path}/pepper}}, refresh: 50ms}}\n"
     )
-    made = command(tmp_path, "add", "--tenant", "support")
-    key, headers = made.strip(), {"authorization": f"Bearer {made.strip()}"}
+    key = command(tmp_path, "add", "--tenant", "support").split()[-1]
+    headers = {"authorization": f"Bearer {key}"}
 
     for end in (signal.SIGKILL, signal.SIGTERM):
         with Gateway("serve", cwd=tmp_path) as gateway:

@@ -114,6 +114,7 @@ class Prefixes:
         first = self._use(held, keys)
         if begins and first is not None:
             held.beginnings.add(first)
+            endpoint.begun = len(held.beginnings)
         room: float = endpoint.facts.kv_tokens or TOKENS_GUESS
         if self.memory:
             room *= self.memory
@@ -122,7 +123,7 @@ class Prefixes:
             room -= endpoint.reserved
         if held.tokens > room:
             self._fade(held, room, FADES + 2 * len(keys))
-        endpoint.begun = len(held.beginnings)
+            endpoint.begun = len(held.beginnings)
 
     def left(self, leg: Leg) -> None:
         """A leg is over: from now on others may take the place of what it had in the cache."""
