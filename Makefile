@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements.txt requirements-model.txt
+# What was compiled is kept: the tests start many processes, and it is a third of what each costs.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve test test-slow test-vllm check bench-dataplane bench-core bench-responses bench-routing lock clean

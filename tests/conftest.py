@@ -33,14 +33,6 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled() -> Iterator[None]:
-    """What tests start keeps what it compiled, whatever is said: a third of what each process costs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        yield
-
-
 @pytest.fixture(autouse=True)
 def state_of_its_own(states: Path) -> Iterator[None]:
     """What a test starts keeps it in a folder that is not there yet."""
