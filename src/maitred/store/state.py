@@ -166,9 +166,16 @@ class StateStore:
         """
         await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms, waiting_max, own_max))
 
-    async def take(self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int) -> list[JobRow]:
-        """Take the next jobs of these bands, tenants in turn. Each is to be renewed, and finished."""
-        return await self._write("take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms))
+    async def take(
+        self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int, passing: Sequence[str] = ()
+    ) -> list[JobRow]:
+        """Take the next jobs of these bands, tenants in turn but for those passed by.
+
+        Each is to be renewed, and finished.
+        """
+        return await self._write(
+            "take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms, passing)
+        )
 
     async def waiting(self) -> int:
         """How many jobs wait, for whichever gateway."""
