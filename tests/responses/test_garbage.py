@@ -32,6 +32,7 @@ def left() -> list[Any]:
 @contextmanager
 def uncollected() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what is there already need not be looked through again and again
     gc.disable()
     try:
         yield

@@ -145,7 +145,7 @@ async def _crowd(book: Book) -> None:
     with held(book):
         done = [book.lane.submit(insert(number)) for number in range(3)]
         with pytest.raises(StoreError, match="too many wait"):
-            book.lane.submit(insert(3))
+            await book.lane.submit(insert(3))
     await asyncio.gather(*done)
 
 

@@ -168,8 +168,8 @@ async def test_who_prunes_and_who_charges_do_not_wait_for_each_other(server: Pos
 
 
 @on_loop
-async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: str) -> None:
-    stores = [Store.open(url) for _ in range(3)]
+async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(bare: str) -> None:
+    stores = [Store.open(bare) for _ in range(3)]
     versions = await asyncio.gather(*(store.upgrade() for store in stores))
     assert versions == [schema.newest()] * 3
     await stores[0].add_key(KEY)
@@ -208,7 +208,7 @@ def test_what_is_of_this_version_already_is_opened_without_alembic(tmp_path: Pat
 
 
 @on_loop
-async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
+async def test_the_tables_are_those_that_migrations_make(bare: str) -> None:
     def columns(inspector: Inspector) -> dict[str, object]:
         return {
             table: (
@@ -219,7 +219,7 @@ async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
         }
 
     assert state_tables.items.metadata is tables.metadata
-    async with Opened(url) as store, store._engine.connect() as connection:
+    async with Opened(bare) as store, store._engine.connect() as connection:
         made = await connection.run_sync(lambda plain: columns(inspect(plain)))
     name = store._engine.url.drivername.replace("+aiosqlite", "")
     written = create_engine("sqlite://") if name == "sqlite" else create_engine(store._waiting.url)
@@ -244,8 +244,8 @@ async def test_an_older_postgresql_is_not_upgraded_behind_anybodys_back(server: 
 
 
 @on_loop
-async def test_tables_of_a_later_program_are_left_alone(url: str) -> None:
-    async with Opened(url) as store:
+async def test_tables_of_a_later_program_are_left_alone(bare: str) -> None:
+    async with Opened(bare) as store:
         async with store._engine.begin() as connection:
             await connection.exec_driver_sql("UPDATE maitred_version SET version_num = '9999'")
         for doing in (store.prepare, store.upgrade):

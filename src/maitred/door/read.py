@@ -52,7 +52,7 @@ JSON = b"application/json"
 NO_KEYS: tuple[int, ...] = ()
 
 
-class Order(Struct):
+class Order(Struct, gc=False):
     """One request, read.
 
     `parts` is the body for the engine, `forwarded` the header lines that go with it. `hides_usage`: the

@@ -4,7 +4,8 @@ A write to a socket that somebody waits on wakes him, on another core more often
 is dearer than the copy. Writes spread over a turn find their readers asleep again each time; one after the
 other they find them awake, and the kernel's code in the cache besides. Under load that is a sixth of what a
 request costs, and nobody waits longer: what is written early in a turn would only be read early by someone
-whose next question is taken in the next turn.
+whose next question is taken in the next turn. The chunks of a stream do not wait: paced as engines make
+them they come one by one.
 """
 
 from __future__ import annotations
@@ -14,52 +15,33 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-HELD_BYTES_MAX = 1 << 20
 WRITES_MAX = 64
-"""So much is held at most; past that it leaves at once, so that a long turn holds up nobody."""
+"""So many are held at most; past that they leave at once, so that a long turn holds up nobody."""
 
 Data = bytes | bytearray | memoryview
 
 
 class Burst:
-    """The writes of one turn of a loop, in their order. With `held_bytes_max` 0 each leaves at once."""
+    """The writes of one turn of a loop, in their order. With `writes_max` 1 each leaves at once."""
 
-    __slots__ = ("_held", "_held_bytes", "_held_bytes_max")
+    __slots__ = ("held", "writes_max")
 
-    def __init__(self, held_bytes_max: int = HELD_BYTES_MAX) -> None:
-        self._held: deque[tuple[asyncio.Transport, Data | tuple[Data, ...]]] = deque()
-        self._held_bytes = 0
-        self._held_bytes_max = held_bytes_max
+    def __init__(self, writes_max: int = WRITES_MAX) -> None:
+        self.held: deque[tuple[asyncio.Transport, Iterable[Data]]] = deque()
+        self.writes_max = writes_max
 
     def line(self, transport: asyncio.Transport) -> asyncio.Transport:
         """The same transport, but for the moment at which what is written to it leaves."""
-        return _Line(transport, self)
-
-    def add(self, transport: asyncio.Transport, data: Data | tuple[Data, ...], size: int) -> None:
-        """Hold a piece, or several, of `size` bytes in all."""
-        held = self._held
-        if held and held[-1][0] is transport:
-            self.flush()  # who writes on and on hears in time that his reader is slow
-        if not held:
-            asyncio.get_running_loop().call_soon(self.flush)
-        held.append((transport, data))
-        self._held_bytes += size
-        if self._held_bytes > self._held_bytes_max or len(held) >= WRITES_MAX:
-            self.flush()
+        return _Line(transport, self) if self.writes_max > 1 else transport
 
     def flush(self) -> None:
         """Let all of it leave now."""
-        held = self._held
-        self._held_bytes = 0
+        held = self.held
         try:
             while held:
-                transport, data = held.popleft()
-                if transport.is_closing():  # lost since
-                    continue
-                if isinstance(data, tuple):
-                    transport.writelines(data)
-                else:
-                    transport.write(data)
+                transport, parts = held.popleft()
+                if not transport.is_closing():  # else it was lost since
+                    transport.writelines(parts)
         finally:
             if held:  # one write failed; the others are not to wait for one more
                 asyncio.get_running_loop().call_soon(self.flush)
@@ -76,12 +58,17 @@ class _Line(asyncio.Transport):
 
     def write(self, data: Data) -> None:
         """See asyncio.WriteTransport."""
-        self._burst.add(self._transport, data, len(data))
+        self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Data]) -> None:
-        """See asyncio.WriteTransport."""
-        parts = tuple(list_of_data)
-        self._burst.add(self._transport, parts, sum(map(len, parts)))
+        """See asyncio.WriteTransport; who calls it changes the list no more."""
+        burst = self._burst
+        held = burst.held
+        if not held:
+            asyncio.get_running_loop().call_soon(burst.flush)
+        held.append((self._transport, list_of_data))
+        if len(held) >= burst.writes_max:
+            burst.flush()
 
     def is_closing(self) -> bool:
         """See asyncio.BaseTransport."""

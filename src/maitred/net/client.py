@@ -148,10 +148,10 @@ class ClientConnection(asyncio.Protocol):
         self._reader = reader
         self.sent_at = now
         self.deadline = now + self._patience.first_byte_s
-        if sum(map(len, parts)) <= JOIN_BYTES_MAX:
-            transport.write(b"".join(parts))
-        else:
-            transport.writelines(parts)
+        size = 0
+        for part in parts:
+            size += len(part)
+        transport.writelines((b"".join(parts),) if size <= JOIN_BYTES_MAX else parts)
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the engine."""
@@ -223,8 +223,11 @@ class ClientConnection(asyncio.Protocol):
         if complete:
             self._finish()
         if bodies:
-            body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-            bodies.clear()
+            if len(bodies) == 1:
+                body = bodies.pop()
+            else:
+                body = b"".join(bodies)
+                bodies.clear()
             reader.read(body, complete)
         elif complete:
             reader.read(b"", True)

@@ -54,7 +54,7 @@ class Pool:
     ) -> None:
         self._network = network
         self._sweep = sweep
-        self._burst = burst or Burst(0)
+        self._burst = burst or Burst(1)
         self.patience = patience
         self.connect_s = connect_s
         self._idle: dict[str, list[ClientConnection]] = {}
@@ -128,27 +128,24 @@ class Pool:
     def opened(self, connection: ClientConnection) -> None:
         """See Owner."""
         self._open.setdefault(connection.url, {})[connection] = None
+        self._idle.setdefault(connection.url, [])
 
     def freed(self, connection: ClientConnection) -> None:
         """See Owner."""
-        self._idle.setdefault(connection.url, []).append(connection)
+        self._idle[connection.url].append(connection)
 
     def lost(self, connection: ClientConnection) -> None:
         """See Owner."""
         url = connection.url
-        there = self._open[url]
+        there, idle = self._open[url], self._idle[url]
         del there[connection]
+        if connection in idle:
+            idle.remove(connection)
         if there:
             self._heard_at[url] = max(self._heard_at.get(url, 0.0), connection.heard_at)
         else:
-            del self._open[url]
+            del self._open[url], self._idle[url]
             self._heard_at.pop(url, None)
-        idle = self._idle.get(url)
-        if idle is not None:
-            if connection in idle:
-                idle.remove(connection)
-            if not idle:
-                del self._idle[url]
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

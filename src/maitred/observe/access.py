@@ -85,7 +85,7 @@ NOTHING_KNOWN: Facts = NoFacts()
 OWN_ID = b"x-request-id"
 
 
-class Line(Struct, omit_defaults=True):
+class Line(Struct, omit_defaults=True, gc=False):
     """One line. `ts` is wall time in ms; absent means not known or not so.
 
     `key` is the id of the client's key; the key itself is nowhere.

@@ -50,9 +50,8 @@ def lanes(store: Store) -> Lanes:
 
 def _file_engine(store: Store, *, writes: bool) -> Engine:
     # The driver would begin transactions by itself, and too late.
-    engine = create_engine(
-        store.url, poolclass=NullPool, connect_args=store.limits | {"isolation_level": None}
-    )
+    limits = store.limits | {"isolation_level": None}
+    engine = create_engine(store.url, poolclass=NullPool, paramstyle="named", connect_args=limits)
 
     @event.listens_for(engine, "connect")
     def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:

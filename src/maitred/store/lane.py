@@ -109,11 +109,12 @@ class Lane:
             thread.start()
 
     def submit(self, work: Work[T], *, durable: bool = True) -> Future[T]:
-        """Have it done; `durable`: to outlive a loss of power. Raises StoreError where too much waits."""
-        if self._waiting.qsize() >= WAITING_MAX:
-            raise StoreError("too many wait for the database")
+        """Have it done; `durable`: to outlive a loss of power. It is a StoreError where too much waits."""
         operation = Operation(work, asyncio.get_running_loop(), durable=durable)
-        self._waiting.put(operation)
+        if self._waiting.qsize() < WAITING_MAX:
+            self._waiting.put(operation)
+        else:
+            operation.result().set_exception(StoreError("too many wait for the database"))
         return operation.result()
 
     @property

@@ -10,8 +10,9 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from maitred.store import connections, conversations, history, jobs, secret, stats, sweep, turns
 from maitred.store.lane import Lane, Work
@@ -32,7 +33,7 @@ from maitred.store.state_rows import (
     ResponseRow,
     TableStats,
 )
-from maitred.store.store import CALL_S, Store
+from maitred.store.store import CALL_S, WRONG, Store
 from maitred.wire.seal import Seal
 
 T = TypeVar("T")
@@ -124,14 +125,16 @@ class StateStore:
         """Keep a response that is over, and of no conversation. Raises Repeated."""
         await self._write("keep", lambda c: turns.keep(c, new, end), single=True)
 
-    async def begin(self, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int) -> History:
-        """Keep a response that is being made, and take its turn in its conversation.
+    def begin(
+        self, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int
+    ) -> Coroutine[Any, Any, History]:
+        """Keep a response that is being made, and take its turn in its conversation, at once.
 
         What was said there is returned. It counts as lost at `lease_ms` unless it was renewed. Of what is
         not over, a loss of power may leave nothing.
         Raises Repeated, NotKept, Locked, TooLong.
         """
-        return await self._write(
+        return self._write(
             "begin",
             lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms),
             durable=False,
@@ -241,37 +244,49 @@ class StateStore:
 
     # -- parts ------------------------------------------------------------------------------------
 
-    async def _read(self, operation: str, work: Work[T]) -> T:
-        return await self._do(operation, self._reading, work)
+    def _read(self, operation: str, work: Work[T]) -> Coroutine[Any, Any, T]:
+        return self._do(operation, self._reading, work)
 
-    async def _write(self, operation: str, work: Work[T], *, durable: bool = True, single: bool = False) -> T:
+    def _write(
+        self, operation: str, work: Work[T], *, durable: bool = True, single: bool = False
+    ) -> Coroutine[Any, Any, T]:
         """`single`: what has to be done together is one statement."""
-        try:
-            lane = self._single if single else self._writing
-            return await self._do(operation, lane, work, durable=durable)
-        except StoreError:
-            self._unwritten = True
-            raise
+        lane = self._single if single else self._writing
+        return self._do(operation, lane, work, durable=durable, writes=True)
 
-    async def _do(
+    def _do(
         self,
         operation: str,
         lane: Lane | None,
         work: Work[T],
         *,
         durable: bool = True,
+        writes: bool = False,
         within_s: float = CALL_S,
+    ) -> Coroutine[Any, Any, T]:
+        """Have it begin now, to be awaited at once or later."""
+        doing = None if lane is None else lane.submit(work, durable=durable)
+        return self._done(operation, doing, time.monotonic(), within_s, writes=writes)
+
+    async def _done(
+        self, operation: str, doing: Future[T] | None, began: float, within_s: float, *, writes: bool
     ) -> T:
-        if lane is None:
+        if doing is None:
             raise StoreError(f"{self._store.place}: it is closed")
-        began = time.monotonic()
+        late = doing.get_loop().call_later(within_s, _give_up, doing)
         try:
-            async with self._store.call(within_s):
-                done = await lane.submit(work, durable=durable)
-            self._worked_at = time.monotonic()
-            return done
-        except StoreError:
+            done = await doing
+        except WRONG as error:
             self._worked_at = -math.inf
-            raise
+            self._unwritten |= writes
+            raise self._store.wrong(error, within_s) from None
         finally:
+            late.cancel()
             self._observed(operation, time.monotonic() - began)
+        self._worked_at = time.monotonic()
+        return done
+
+
+def _give_up(doing: Future[Any]) -> None:
+    if not doing.done():
+        doing.set_exception(TimeoutError())

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
+from maitred.store.ready import Ready
 from maitred.store.state_rows import Finish, NewItem
 from maitred.store.state_tables import events, items, responses
 
@@ -33,16 +34,17 @@ SERVER = "postgresql"
 
 Returning: TypeAlias = ReturningInsert[Any] | ReturningUpdate[Any]
 
-_INSERT_NEW: dict[tuple[str, str], ReturningInsert[Any]] = {
+_INSERTS: dict[tuple[str, str], ReturningInsert[Any]] = {
     (name, table.name): dialect.insert(table).on_conflict_do_nothing().returning(*table.primary_key)
     for name, dialect in (("sqlite", sqlite), (SERVER, postgresql))
     for table in (responses, events)
 }
-_INSERT_PASSING = _INSERT_NEW[SERVER, responses.name].returning(
-    func.set_config("synchronous_commit", "off", True)
+_INSERT_NEW = {what: Ready(insert) for what, insert in _INSERTS.items()}
+_INSERT_PASSING = Ready(
+    _INSERTS[SERVER, responses.name].returning(func.set_config("synchronous_commit", "off", True))
 )
 """On a PostgreSQL, where a loss of power may undo the transaction."""
-_INSERT_ITEMS = items.insert()
+_INSERT_ITEMS = Ready(items.insert())
 
 
 def insert_new(
@@ -51,7 +53,7 @@ def insert_new(
     """Insert a row; False where one like it is there. `passing`: a loss of power may undo it."""
     dialect = connection.dialect.name
     statement = _INSERT_PASSING if passing and dialect == SERVER else _INSERT_NEW[dialect, table.name]
-    return connection.execute(statement, row).first() is not None
+    return statement.do(connection, row).first() is not None
 
 
 def insert_items(
@@ -71,15 +73,14 @@ def insert_items(
         }
         for place, item in enumerate(new, seq)
     ]
-    if rows:
-        connection.execute(_INSERT_ITEMS, rows)
+    _INSERT_ITEMS.do_each(connection, rows)
 
 
 class Change(NamedTuple):
     """What is done to the row of a response: by itself, and with its items added where there was one."""
 
-    alone: Returning
-    with_items: Select[Any]
+    alone: Ready
+    with_items: Ready
 
 
 def _with_items(change: Returning) -> Select[Any]:
@@ -111,12 +112,12 @@ def inserting() -> Change:
     """A new row; nothing where one like it is there."""
     named = {column.name: bindparam(column.name, type_=column.type) for column in responses.c}
     insert = postgresql.insert(responses).values(named).on_conflict_do_nothing().returning(responses.c.id)
-    return Change(_INSERT_NEW["sqlite", responses.name], _with_items(insert))
+    return Change(_INSERT_NEW["sqlite", responses.name], Ready(_with_items(insert)))
 
 
 def updating(update: ReturningUpdate[Any]) -> Change:
     """A row as it becomes, where it is as it should be."""
-    return Change(update, _with_items(update))
+    return Change(Ready(update), Ready(_with_items(update)))
 
 
 def write(
@@ -130,7 +131,7 @@ def write(
 ) -> bool:
     """Do this to the row of a response, and add its items from this place on; False where there was none."""
     if connection.dialect.name != SERVER:
-        there = connection.execute(change.alone, values).first() is not None
+        there = change.alone.do(connection, values).first() is not None
         if there:
             owner = {"response_id": end.id, "conversation_id": conversation_id}
             insert_items(connection, end.tenant, end.items, seq, **owner)
@@ -143,4 +144,4 @@ def write(
         "item_outputs": [item.output for item in end.items],
         "item_data": [item.data.decode() for item in end.items],
     }
-    return connection.execute(change.with_items, values | said).first() is not None
+    return change.with_items.do(connection, values | said).first() is not None

@@ -72,7 +72,7 @@ class Twin:
         self._events = events
         self._died = died
         self._rng = Random(options.seed)
-        self._sweep, self._burst = Sweep(clock), Burst(0)
+        self._sweep, self._burst = Sweep(clock), Burst(1)
         self._ready_at = 0.0
         self._listener: Listener | None = None
         if events is not None:

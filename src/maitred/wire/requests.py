@@ -60,7 +60,7 @@ _Predicted = Annotated[int, Meta(le=OUTPUT_TOKENS_MAX)]
 _T = TypeVar("_T")
 
 
-class Body(Struct, frozen=True):
+class Body(Struct, frozen=True, gc=False):
     """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts.
 
     `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
