@@ -78,9 +78,10 @@ def test_what_a_request_leaves_in_a_cache_is_known() -> None:
 
 def test_what_was_told_is_what_the_engine_reports_of_the_next_request() -> None:
     async def test() -> None:
-        port, network = free_port(), Sockets()
-        async with serving(None, network, KvEvents(f"tcp://*:{port}", 32, time.time)) as place:
-            heard = Cache(events=Events(port=port))
+        port, replay, network = free_port(), free_port(), Sockets()
+        events = KvEvents(f"tcp://*:{port}", 32, time.time, f"tcp://127.0.0.1:{replay}")
+        async with serving(None, network, events) as place:
+            heard = Cache(events=Events(port=port, replay=replay))
             config = Config(
                 listen=Listen(Address("127.0.0.1", 0)),
                 models=(Model(MODEL, (place.url,), routing="default", tokens="engine", cache=heard),),

@@ -177,6 +177,7 @@ def _store_errors() -> Iterator[None]:
     from maitred.store.rows import StoreError
 
     log, said = logging.getLogger("maitred.store"), logging.StreamHandler()
+    level = log.level
     log.setLevel(logging.INFO)
     log.addHandler(said)
     try:
@@ -188,6 +189,7 @@ def _store_errors() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
     finally:
         log.removeHandler(said)
+        log.setLevel(level)
 
 
 def _word(text: str) -> str:
