@@ -28,36 +28,36 @@ def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
     return _anthropic(levels, unix_s) if api.anthropic else _openai(levels)
 
 
-def duration(seconds: float) -> bytes:
+def duration(seconds: float) -> str:
     """A duration as OpenAI writes it, rounded up: `120ms`, `1s`, `6m0s`, `1h0m0s`."""
     ms = math.ceil((seconds - SLACK_S) * 1000)
     if ms < 1000:
-        return b"%dms" % max(0, ms)
+        return f"{max(0, ms)}ms"
     minutes, whole = divmod(math.ceil(ms / 1000), 60)
     if not minutes:
-        return b"%ds" % whole
+        return f"{whole}s"
     hours, minutes = divmod(minutes, 60)
-    return b"%dh%dm%ds" % (hours, minutes, whole) if hours else b"%dm%ds" % (minutes, whole)
+    return f"{hours}h{minutes}m{whole}s" if hours else f"{minutes}m{whole}s"
 
 
 def _openai(levels: Levels) -> bytes:
     """Its headers know one kind of tokens: that of which least is left."""
-    kinds = (levels.tokens, levels.prompt_tokens, levels.output_tokens)
-    tokens = min((kind for kind in kinds if kind), key=lambda kind: kind.remaining, default=None)
-    return _openai_lines(b"requests", levels.requests) + _openai_lines(b"tokens", tokens)
+    tokens = levels.tokens
+    for kind in (levels.prompt_tokens, levels.output_tokens):
+        if kind is not None and (tokens is None or kind.remaining < tokens.remaining):
+            tokens = kind
+    return _openai_lines("requests", levels.requests) + _openai_lines("tokens", tokens)
 
 
-def _openai_lines(what: bytes, level: Level | None) -> bytes:
+def _openai_lines(what: str, level: Level | None) -> bytes:
     if level is None:
         return b""
-    return (b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n") % (
-        what,
-        level.limit,
-        what,
-        level.remaining,
-        what,
-        duration(level.reset_s),
+    told = (  # no bytes yet: to format these takes twice as long
+        f"x-ratelimit-limit-{what}: {level.limit}\r\n"
+        f"x-ratelimit-remaining-{what}: {level.remaining}\r\n"
+        f"x-ratelimit-reset-{what}: {duration(level.reset_s)}\r\n"
     )
+    return told.encode()
 
 
 def _anthropic(levels: Levels, unix_s: float) -> bytes:
