@@ -15,18 +15,18 @@ NOON = 1_764_504_000.0  # 2025-11-30T12:00:00Z
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0ms"),
-        (0.1195, "120ms"),
-        (1.0, "1s"),
-        (1.2, "2s"),
-        (30.000000001, "30s"),
-        (59.5, "1m0s"),
-        (360.0, "6m0s"),
-        (3600.0, "1h0m0s"),
-        (3661.0, "1h1m1s"),
+        (0.0, b"0ms"),
+        (0.1195, b"120ms"),
+        (1.0, b"1s"),
+        (1.2, b"2s"),
+        (30.000000001, b"30s"),
+        (59.5, b"1m0s"),
+        (360.0, b"6m0s"),
+        (3600.0, b"1h0m0s"),
+        (3661.0, b"1h1m1s"),
     ],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations(seconds: float, text: bytes) -> None:
     assert duration(seconds) == text
 
 

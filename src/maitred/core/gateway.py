@@ -11,7 +11,6 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 
 from maitred.core import explain, saturation
@@ -25,6 +24,7 @@ from maitred.core.limiter import Limiter
 from maitred.core.limits import UNLIMITED, Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
+from maitred.core.pools import Pools
 from maitred.core.queue import NEVER
 from maitred.core.rights import band_of, is_limited, limited
 from maitred.core.saturation import has_room
@@ -84,10 +84,8 @@ class Gateway:
         self.outbox: list[Effect] = []
         self.waiting = 0
         self._world = World(emit)
-        self._by_pool = self._world.table.by_pool
         self._quarantine, self._slow = self._world.health.quarantine, self._world.health.slow
-        self._pools: dict[str, Pool] = {}
-        self._closed: dict[str, None] = {}  # pools that left while somebody waited
+        self._pools = Pools(settings, self._world.table)
         self._limited = is_limited(settings)
         self._rng = rng
         self._emit = emit
@@ -102,7 +100,7 @@ class Gateway:
         if self._quarantine.suspects and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
         name = request.pool
-        pool = self._pools.get(name) or self._pool(name)
+        pool = self._pools[name]
         queue, limits, endpoints = pool.queue, pool.limits, pool.endpoints
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
@@ -131,7 +129,7 @@ class Gateway:
         if self._slow.next_at is not None:
             world.grow(now, self.settings.health)
             everywhere = True
-        if self._closed:
+        if self._pools.closed:
             self._close(now, effects)
         for pool in self._pools.values():
             queue = pool.queue
@@ -153,7 +151,7 @@ class Gateway:
         if endpoint is None or (real := self.table.by_name.get(endpoint)) is None:
             return
         if (meant := leg.endpoint) is not real:
-            pool = self._pool(meant.pool)
+            pool = self._pools[meant.pool]
             if pool.prefixes is not None:
                 pool.prefixes.left(leg)
             saturation.give_back(leg, now)
@@ -161,7 +159,7 @@ class Gateway:
             leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
             leg.fresh, leg.reserved = leg.ticket.fresh, leg.ticket.need
             saturation.reserve(leg, now)
-            self._pool(real.pool).went(leg, now)
+            self._pools[real.pool].went(leg, now)
             self._world.vacated(meant, now)
 
     def answered(self, leg: Leg, now: float) -> None:
@@ -171,7 +169,7 @@ class Gateway:
         leg.phase, leg.answered_at = ANSWERED, now
         if leg.ticket.request.stream:
             saturation.first_token(leg, now)
-            self._pool(leg.endpoint.pool).queue.opens_at = now
+            self._pools[leg.endpoint.pool].queue.opens_at = now
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not OVER:
@@ -206,16 +204,7 @@ class Gateway:
                 if partner.phase is not OVER:
                     self._free(partner, now)
                     self.outbox.append(Drop(partner))
-            ticket.excluded += (leg.endpoint.name,)
-            ticket.lane += (leg.endpoint.name,)
-            ticket.phase = QUEUED
-            ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
-            pool = self._pool(ticket.request.pool)
-            if pool.prefixes is not None:
-                pool.look_up(ticket, now)
-                pool.send_home(ticket)
-            pool.queue.push(ticket, pool.limits)
-            pool.queue.opens_at = now
+            self._pools[ticket.request.pool].put_back(ticket, leg.endpoint.name, now)
             self.waiting += 1
         return again
 
@@ -230,18 +219,15 @@ class Gateway:
         """The next instant at which `release` would do something by itself; None while nothing waits."""
         if not self.waiting:
             return None
-        instants = [self._world.health.slow.next_at]
-        for pool in self._pools.values():
-            if pool.queue.waiting:
-                instants += (pool.queue.next_deadline(), pool.queue.opens_at)
-        return min((at for at in instants if at is not None and at < NEVER), default=None)
+        at = min(self._pools.next_at(), NEVER if self._slow.next_at is None else self._slow.next_at)
+        return at if at < NEVER else None
 
     def update(self, change: Change, now: float) -> None:
         """Let the world and the operator in: addresses, what engines say, settings."""
         world, health = self._world, self.settings.health
         if isinstance(change, KvEvents):  # the most frequent by far, and they make no room
             if (endpoint := self.table.by_name.get(change.endpoint)) is not None:
-                self._pool(endpoint.pool).blocks.hear(endpoint, change)
+                self._pools[endpoint.pool].blocks.hear(endpoint, change)
             return
         world.stirred = True
         world.grow(now, health)
@@ -249,14 +235,11 @@ class Gateway:
             case Endpoints(pools=pools):
                 world.list(pools, now)
                 world.place(self.settings)
-                self._forget_pools(pools)
-                for pool in self._pools.values():
-                    pool.endpoints = self._by_pool.get(pool.name, ())
-                    pool.keep(self.table.by_name)
+                self._pools.follow(pools)
             case Probed(endpoint=name):
                 world.learn(change, now, health)
                 if (endpoint := self.table.by_name.get(name)) is not None:
-                    self._pool(endpoint.pool).renew(endpoint)
+                    self._pools[endpoint.pool].renew(endpoint)
             case Observed(endpoint=name, load=load):
                 world.observe(name, load, self.settings, now)
             case Held(endpoint=name, held=held):
@@ -269,11 +252,7 @@ class Gateway:
                 self.settings = settings
                 self._limited = is_limited(settings)
                 world.place(settings)
-                for pool in self._pools.values():
-                    pool.apply(settings.pools.get(pool.name, settings.default), settings.bands)
-                    if pool.prefixes is None:
-                        for endpoint in pool.endpoints:
-                            endpoint.begun = 0
+                self._pools.apply(settings)
 
     # -- for whoever watches ----------------------------------------------------------------------
 
@@ -296,18 +275,6 @@ class Gateway:
         return band_of(self.settings, request, identity)
 
     # -- letting in -------------------------------------------------------------------------------
-
-    def _pool(self, name: str) -> Pool:
-        pool = self._pools.get(name)
-        if pool is None:
-            pool = self._pools[name] = self._new_pool(name)
-        return pool
-
-    def _new_pool(self, name: str) -> Pool:
-        settings = self.settings
-        pool = Pool(name, settings.pools.get(name, settings.default), settings.bands)
-        pool.endpoints = self._by_pool.get(name, ())
-        return pool
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         settings = self.settings
@@ -384,9 +351,9 @@ class Gateway:
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""
-        for ticket in [ticket for name in self._closed for ticket in self._pools[name].queue.all()]:
+        for ticket in [ticket for name in self._pools.closed for ticket in self._pools[name].queue.all()]:
             self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
-        self._closed.clear()
+        self._pools.closed.clear()
 
     def _stop(
         self, ticket: Ticket, outcome: Outcome, retry_after_s: float, now: float, effects: list[Effect]
@@ -399,7 +366,7 @@ class Gateway:
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
         request, legs = ticket.request, ticket.legs
         name = request.pool
-        pool = self._pools.get(name) or self._new_pool(name)  # it may have left before its last ticket
+        pool = self._pools.get(name) or self._pools.new(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
             pool.queue.remove(ticket)
             pool.queue.opens_at = now  # an endpoint may have been kept for it
@@ -453,7 +420,7 @@ class Gateway:
             return False
         if ticket.attempts >= self.settings.attempts_max or now >= ticket.give_up_at:
             return False
-        pool = self._pool(ticket.request.pool)
+        pool = self._pools[ticket.request.pool]
         if not may_hope(pool.endpoints, ticket, leg.endpoint.name):
             return False
         return failure.kind not in ANSWERS or pool.budget.take(now)
@@ -464,14 +431,3 @@ class Gateway:
         So those who are refused together do not return together.
         """
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
-
-    def _forget_pools(self, listed: Mapping[str, object]) -> None:
-        """Drop pools that are no more, and have `release` stop those who wait there."""
-        self._closed.clear()
-        for name, pool in list(self._pools.items()):
-            if name in listed:
-                continue
-            if pool.queue.waiting:
-                self._closed[name] = None
-            elif name not in self.table.by_pool:
-                del self._pools[name]

@@ -30,7 +30,7 @@ from maitred.core.words import (
     Usage,
 )
 
-READY, DISPATCHED = EndpointState.READY, Phase.DISPATCHED
+READY, QUEUED, DISPATCHED = EndpointState.READY, Phase.QUEUED, Phase.DISPATCHED
 GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.RESPONSES) for api in Api]
 """Whether an API's answers are generated, by its number: to hash a member takes longer than all the rest."""
 RECENT = 0.1
@@ -197,6 +197,18 @@ class Pool:
             self.prefixes.sent(leg.ticket.request, leg.endpoint, not leg.ticket.home)
             if self.blocks.told:
                 self.blocks.sent(leg, now)
+
+    def put_back(self, ticket: Ticket, failed: str, now: float) -> None:
+        """Have a ticket wait once more, in its old place, for another seat than where it failed."""
+        ticket.excluded += (failed,)
+        ticket.lane += (failed,)
+        ticket.phase = QUEUED
+        ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
+        if self.prefixes is not None:
+            self.look_up(ticket, now)
+            self.send_home(ticket)
+        self.queue.push(ticket, self.limits)
+        self.queue.opens_at = now
 
     def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
         """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""

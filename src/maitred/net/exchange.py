@@ -49,8 +49,8 @@ class RequestHead(Struct):
 
     `query` is what follows the path, b"" for nothing. `fields`: headers by name in lower case, without
     content-length. Requests alike but for their lengths may
-    share a head, which then tells that of the first; `known` is whether the site let such a one in before,
-    `packed` whether the body comes compressed, and `said` what it made of the fields.
+    share a head, which then tells that of the first; `known` is whether the site need not check such a one
+    again, `packed` whether the body comes compressed, and `said` what it made of the fields.
     """
 
     method: str
@@ -86,6 +86,9 @@ class Line(Protocol):
     """The connection an exchange writes to."""
 
     transport: asyncio.Transport
+
+    def at_once(self) -> asyncio.Transport:
+        """The transport for what is to leave as it is written, behind all that was written before."""
 
     def done(self, exchange: HttpExchange, *, keep: bool) -> None:
         """The answer is over."""
@@ -154,10 +157,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         head += b"content-length: %d\r\n\r\n" % size if status != 204 else b"\r\n"
         if self.head.method == "HEAD":
             body = b""
-        if size <= JOIN_BYTES_MAX:
-            line.transport.write(head + body)
-        else:
-            line.transport.writelines((head, body))
+        line.transport.writelines((head + body,) if size <= JOIN_BYTES_MAX else (head, body))
         line.done(self, keep=self._keep)
 
     def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
@@ -169,7 +169,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self._keep, self._by_close = False, True
-        self._write = self._line.transport.write
+        self._write = self._line.at_once().write
         self._write(self._head(status, headers) + b"\r\n" + self._framed(body))
 
     def write(self, body: bytes) -> None:
@@ -180,9 +180,9 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     def end(self, body: bytes = b"") -> None:
         """The streamed answer is complete with this last piece."""
         if self._chunked:
-            self._line.transport.write(self._framed(body) + b"0\r\n\r\n")
+            self._write(self._framed(body) + b"0\r\n\r\n")
         elif body:
-            self._line.transport.write(body)
+            self._write(body)
         self._line.done(self, keep=self._keep and not self._site.draining)
 
     def _framed(self, body: bytes) -> bytes:

@@ -27,6 +27,7 @@ from maitred.store.state_rows import (
     ResponseRow,
 )
 from maitred.store.state_tables import events, jobs, responses
+from maitred.store.written import insert_new
 
 EVENT_CHUNKS_AT_ONCE = 200
 
@@ -151,7 +152,7 @@ def append_events(
     if connection.execute(_MADE, {"id_": id_, "tenant_": tenant, "maker_": maker}).first() is None:
         raise Lost(id_)
     row = structs.asdict(chunk) | {"response_id": id_, "tenant": tenant, "created_ms": now_ms}
-    turns.insert_new(connection, events, row | {"data": chunk.data.decode()})
+    insert_new(connection, events, row | {"data": chunk.data.decode()})
 
 
 def streamed(connection: Connection, tenant: str, id_: str, after: int) -> tuple[ResponseRow, list[EventRow]]:

@@ -85,8 +85,8 @@ class _Counted(Struct, gc=False):
 class Message(_Counted, gc=False):
     """A message, of which only the content matters here; the rest is for who asks what a prompt is."""
 
-    content: Raw = NOTHING
     role: Raw = NOTHING
+    content: Raw = NOTHING
     tool_calls: Raw = UNSAID
 
 
