@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from maitred.core.outcome import FailureKind
+from maitred.net.burst import Burst
 from maitred.net.client import AnswerHead, ClientConnection, Patience
 from maitred.net.memory import MemoryNetwork, MemoryTransport
 from maitred.net.pool import Pool
@@ -90,7 +91,7 @@ async def line(network: MemoryNetwork | None = None, **patience: Any) -> AsyncIt
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: faults.append(context))
     network, sweep = network or MemoryNetwork(), Sweep(loop.time)
-    pool = Pool(network, sweep, Patience(**patience))
+    pool = Pool(network, sweep, Patience(**patience), burst=Burst())
     engines: list[Engine] = []
 
     def accepted() -> Engine:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from maitred.core.outcome import Outcome, Refusal
+from maitred.net.burst import Burst
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.memory import MemoryNetwork
 from maitred.net.server import HttpLimits, ServerConnection
@@ -83,8 +84,8 @@ async def door(network: MemoryNetwork | None = None, **limits: Any) -> AsyncIter
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: faults.append(context))
     network, site, sweep = network or MemoryNetwork(), Site(), Sweep(loop.time)
-    bounds = HttpLimits(**limits)
-    listener = await network.listen(lambda: ServerConnection(site, sweep, bounds), "127.0.0.1", 0)
+    bounds, burst = HttpLimits(**limits), Burst()
+    listener = await network.listen(lambda: ServerConnection(site, sweep, burst, bounds), "127.0.0.1", 0)
     sweep.start()
     yield Door(site, sweep, network, listener.address)
     for connection in list(site.connections):

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from maitred.net import memory
+from maitred.net.burst import Burst
 from maitred.net.seams import Sockets
 from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
@@ -91,7 +92,8 @@ def test_ten_thousand_idle_connections_on_sockets() -> None:
     async def main() -> None:
         site, sweep, network = Site(), Sweep(asyncio.get_running_loop().time), Sockets()
         bounds = HttpLimits()
-        listener = await network.listen(lambda: ServerConnection(site, sweep, bounds), "127.0.0.1", 0)
+        burst = Burst()
+        listener = await network.listen(lambda: ServerConnection(site, sweep, burst, bounds), "127.0.0.1", 0)
         sweep.start()
         before = resident_bytes()
         crowd = await asyncio.create_subprocess_exec(

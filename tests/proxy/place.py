@@ -144,7 +144,8 @@ class Place:
         assert not self.app.house.running
         assert self.running == [0] * len(self.running)
         assert self.waiting == 0
-        assert self.app.pool.open == self.app.pool.idle
+        pool = self.app.pool
+        await self.until(lambda: pool.open == pool.idle)  # a question to an engine may be under way
         self.check_told()
 
     def check_told(self) -> None:

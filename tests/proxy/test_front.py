@@ -6,8 +6,11 @@ import asyncio
 import gzip
 
 import pytest
+from msgspec import structs
 
 from maitred.config.tree import Http
+from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Identity
 from tests.net.http import Answer, get, post
 from tests.net.test_framing import MALFORMED
 from tests.proxy.place import CHAT, STREAM, WHOLE, chat, in_virtual_time, serving
@@ -265,6 +268,24 @@ async def test_a_body_that_becomes_too_large_is_refused() -> None:
         fits = chat(padding="x" * 49_000)
         answer = await place.ask(post(CHAT, gzip.compress(fits), "Content-Encoding: gzip"))
         assert [asked.body for asked in place.menu.asked] == [fits]
+
+
+@in_virtual_time()
+async def test_nothing_is_inflated_for_who_is_not_let_in_any_more() -> None:
+    async with serving() as place:
+        client = await place.client()
+        client.send(post(CHAT, gzip.compress(chat()), "Content-Encoding: gzip"))
+        assert (await client.answer()).status == 200
+        front, asked = place.app.front, []
+
+        def nobody(fields: dict[bytes, bytes]) -> Identity:
+            asked.append(fields)
+            raise Refusal(Outcome.UNAUTHENTICATED, "no")
+
+        front.service = structs.replace(front.service, identify=nobody)
+        client.send(post(CHAT, b"x" * 90, "Content-Encoding: gzip"))
+        answer = await client.answer()
+        assert (answer.status, answer.outcome, len(asked)) == (401, "unauthenticated", 1)
 
 
 # -- pages of other origins ---------------------------------------------------------------------------

@@ -153,10 +153,13 @@ async def at_rest(place: Place) -> None:
     place.clients.clear()
     place.menu.set(GOOD)
     place.menu.asked.clear()
-    await place.until(lambda: not (place.app.journeys or place.app.front.connections or place.app.pool.open))
-    for kitchen in place.kitchens:
-        kitchen.connections.clear()
-    await turns()
+    app, asked = place.app, True
+    while asked:  # the gateway asks its engines how they are, each second
+        await place.until(lambda: not (app.journeys or app.front.connections or app.pool.open))
+        for kitchen in place.kitchens:
+            kitchen.connections.clear()
+        await turns()
+        asked = app.pool.open > 0
 
 
 @pytest.mark.parametrize("way", WAYS)

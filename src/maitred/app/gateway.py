@@ -38,6 +38,7 @@ from maitred.core.words import Abilities, Reset, Settings
 from maitred.door.house import House
 from maitred.door.inflate import Inflater
 from maitred.door.tokens import Tokens
+from maitred.net.burst import Burst
 from maitred.net.client import Patience
 from maitred.net.pool import Pool
 from maitred.net.seams import Listener, Network
@@ -89,8 +90,8 @@ class GatewayApp:
         self.access = access
         self.models = Models()
         self.journeys: set[asyncio.Task[None]] = set()
-        self.sweep = Sweep(clock)
-        self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s)
+        self.sweep, self.burst = Sweep(clock), Burst()
+        self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s, self.burst)
         self.findings = Findings()
         self.identities = Identities(config, self.pool, self.findings, clock)
         self.metrics = self._metrics(config, clock)
@@ -294,7 +295,7 @@ class GatewayApp:
         self.front.stateful = Paths(self.site) if config.responses.enabled else None
 
     def _connection(self) -> ServerConnection:
-        return ServerConnection(self.front, self.sweep, _limits(self.config))
+        return ServerConnection(self.front, self.sweep, self.burst, _limits(self.config))
 
     def _leg_failed(self, event: LegFailed) -> None:
         """Where the fault may be the engine's, it is asked how it is."""

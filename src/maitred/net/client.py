@@ -14,6 +14,7 @@ import httptools
 from msgspec import Struct
 
 from maitred.core.outcome import FailureKind
+from maitred.net.burst import Burst
 from maitred.net.repeats import Repeats
 from maitred.net.sweep import NEVER, Sweep
 
@@ -91,18 +92,19 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep", "_length",
-        "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep", "_told_head", "_transport",
-        "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
+        "_bodies", "_burst", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep",
+        "_length", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep", "_told_head",
+        "_transport", "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
     )  # fmt: skip
 
-    def __init__(self, url: str, sweep: Sweep, patience: Patience, owner: Owner) -> None:
+    def __init__(self, url: str, sweep: Sweep, burst: Burst, patience: Patience, owner: Owner) -> None:
         self.url = url
         self.authority = url.partition("://")[2].encode()
         self.reused = False
         self.deadline = NEVER
         self._sweep = sweep
         self._patience = patience
+        self._burst = burst
         self._owner = owner
         self._reader: Reader | None = None
         self._bodies: list[bytes] = []
@@ -146,10 +148,10 @@ class ClientConnection(asyncio.Protocol):
         self._reader = reader
         self.sent_at = now
         self.deadline = now + self._patience.first_byte_s
-        if sum(map(len, parts)) <= JOIN_BYTES_MAX:
-            transport.write(b"".join(parts))
-        else:
-            transport.writelines(parts)
+        size = 0
+        for part in parts:
+            size += len(part)
+        transport.writelines((b"".join(parts),) if size <= JOIN_BYTES_MAX else parts)
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the engine."""
@@ -177,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = self._burst.line(cast("asyncio.Transport", transport))
         self._parser = httptools.HttpResponseParser(self)
         self._sweep.add(self)
         self._owner.opened(self)
@@ -221,8 +223,11 @@ class ClientConnection(asyncio.Protocol):
         if complete:
             self._finish()
         if bodies:
-            body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-            bodies.clear()
+            if len(bodies) == 1:
+                body = bodies.pop()
+            else:
+                body = b"".join(bodies)
+                bodies.clear()
             reader.read(body, complete)
         elif complete:
             reader.read(b"", True)

@@ -49,8 +49,8 @@ class RequestHead(Struct):
 
     `query` is what follows the path, b"" for nothing. `fields`: headers by name in lower case, without
     content-length. Requests alike but for their lengths may
-    share a head, which then tells that of the first; `known` is whether the site let such a one in before,
-    `packed` whether the body comes compressed, and `said` what it made of the fields.
+    share a head, which then tells that of the first; `known` is whether the site need not check such a one
+    again, `packed` whether the body comes compressed, and `said` what it made of the fields.
     """
 
     method: str
@@ -117,7 +117,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     _keep: bool = True
     _chunked: bool = False
     _by_close: bool = False  # nothing but the connection's close tells the client that it has all
-    _write: Callable[[bytes], object] = LATER
+    _write: Callable[[tuple[bytes, ...]], object] = LATER
 
     @property
     def started(self) -> bool:
@@ -154,10 +154,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         head += b"content-length: %d\r\n\r\n" % size if status != 204 else b"\r\n"
         if self.head.method == "HEAD":
             body = b""
-        if size <= JOIN_BYTES_MAX:
-            line.transport.write(head + body)
-        else:
-            line.transport.writelines((head, body))
+        line.transport.writelines((head + body,) if size <= JOIN_BYTES_MAX else (head, body))
         line.done(self, keep=self._keep)
 
     def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
@@ -169,20 +166,20 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self._keep, self._by_close = False, True
-        self._write = self._line.transport.write
-        self._write(self._head(status, headers) + b"\r\n" + self._framed(body))
+        self._write = self._line.transport.writelines
+        self._write((self._head(status, headers) + b"\r\n" + self._framed(body),))
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
         if body:  # framed here, once more: this runs for every chunk of every stream
-            self._write(b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body)
+            self._write((b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body,))
 
     def end(self, body: bytes = b"") -> None:
         """The streamed answer is complete with this last piece."""
         if self._chunked:
-            self._line.transport.write(self._framed(body) + b"0\r\n\r\n")
+            self._write((self._framed(body) + b"0\r\n\r\n",))
         elif body:
-            self._line.transport.write(body)
+            self._write((body,))
         self._line.done(self, keep=self._keep and not self._site.draining)
 
     def _framed(self, body: bytes) -> bytes:

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from maitred.core.outcome import FailureKind
+from maitred.net.burst import Burst
 from maitred.net.client import ClientConnection, Patience
 from maitred.net.seams import Network
 from maitred.net.sweep import Sweep
@@ -39,12 +40,21 @@ class ConnectFailed(Exception):  # noqa: N818 - names what happened
 class Pool:
     """Connections by endpoint URL ("http://host:port").
 
-    `patience` and `connect_s` (seconds) hold for connections that are opened from now on.
+    `patience` and `connect_s` (seconds) hold for connections that are opened from now on. Requests leave
+    with the `burst`; without one each leaves at once.
     """
 
-    def __init__(self, network: Network, sweep: Sweep, patience: Patience, connect_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        network: Network,
+        sweep: Sweep,
+        patience: Patience,
+        connect_s: float = 2.0,
+        burst: Burst | None = None,
+    ) -> None:
         self._network = network
         self._sweep = sweep
+        self._burst = burst or Burst(1)
         self.patience = patience
         self.connect_s = connect_s
         self._idle: dict[str, list[ClientConnection]] = {}
@@ -90,7 +100,7 @@ class Pool:
         port = parts.port or (443 if secure else 80)
         tls = self._context() if secure else None
         owner = self._questions if question else self
-        connection = ClientConnection(url, self._sweep, self.patience, owner)
+        connection = ClientConnection(url, self._sweep, self._burst, self.patience, owner)
         try:
             async with asyncio.timeout(self.connect_s):
                 return await self._network.connect(lambda: connection, host, port, tls)
@@ -118,27 +128,24 @@ class Pool:
     def opened(self, connection: ClientConnection) -> None:
         """See Owner."""
         self._open.setdefault(connection.url, {})[connection] = None
+        self._idle.setdefault(connection.url, [])
 
     def freed(self, connection: ClientConnection) -> None:
         """See Owner."""
-        self._idle.setdefault(connection.url, []).append(connection)
+        self._idle[connection.url].append(connection)
 
     def lost(self, connection: ClientConnection) -> None:
         """See Owner."""
         url = connection.url
-        there = self._open[url]
+        there, idle = self._open[url], self._idle[url]
         del there[connection]
+        if connection in idle:
+            idle.remove(connection)
         if there:
             self._heard_at[url] = max(self._heard_at.get(url, 0.0), connection.heard_at)
         else:
-            del self._open[url]
+            del self._open[url], self._idle[url]
             self._heard_at.pop(url, None)
-        idle = self._idle.get(url)
-        if idle is not None:
-            if connection in idle:
-                idle.remove(connection)
-            if not idle:
-                del self._idle[url]
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

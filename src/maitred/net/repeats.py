@@ -36,18 +36,19 @@ class Repeats(Generic[Head]):
 
     def body(self, data: bytes) -> bytes | None:
         """The body, if this is exactly one message whose head is the last one but for the length."""
-        if not self._size:
+        size = self._size
+        if not size:
             return None
-        head = self._form % (len(data) - self._size)
-        if len(head) != self._size:  # its length has more digits than the last one, or fewer
-            self._size = self._bare + _digits(len(data) - self._bare)
-            head = self._form % (len(data) - self._size)
-            if len(head) != self._size:
+        head = self._form % (len(data) - size)
+        if len(head) != size:  # its length has more digits than the last one, or fewer
+            size = self._size = self._bare + _digits(len(data) - self._bare)
+            head = self._form % (len(data) - size)
+            if len(head) != size:
                 return None
         if not data.startswith(head):
             return None
         self._unlike = 0
-        return data[self._size :]
+        return data[size:]
 
     def learn(self, data: bytes, head: Head, length: int | None) -> None:
         """Remember a head that the parser found in `data`, if that was all of one message of this length.

@@ -15,6 +15,7 @@ import httptools
 from msgspec import Struct
 
 from maitred.core.outcome import Outcome, Refusal
+from maitred.net.burst import Burst
 from maitred.net.exchange import HttpExchange, Keeper, RequestHead
 from maitred.net.repeats import Repeats
 from maitred.net.sweep import NEVER, Sweep
@@ -70,15 +71,16 @@ class ServerConnection(asyncio.Protocol):
     """One TCP connection of a client."""
 
     __slots__ = (
-        "_advancing", "_alone", "_barren", "_bodies", "_broken", "_chunked_body", "_current", "_cut_short",
-        "_expects", "_fed", "_fields", "_head", "_head_at", "_head_bytes", "_head_over", "_limits",
-        "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal", "_repeated", "_repeats",
-        "_site", "_sweep", "_unsent", "_url", "client", "deadline", "transport",
+        "_advancing", "_alone", "_barren", "_bodies", "_broken", "_burst", "_chunked_body", "_current",
+        "_cut_short", "_expects", "_fed", "_fields", "_head", "_head_at", "_head_bytes", "_head_over",
+        "_limits", "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal", "_repeated",
+        "_repeats", "_site", "_sweep", "_unsent", "_url", "client", "deadline", "transport",
     )  # fmt: skip
 
-    def __init__(self, site: Site, sweep: Sweep, limits: HttpLimits) -> None:
+    def __init__(self, site: Site, sweep: Sweep, burst: Burst, limits: HttpLimits) -> None:
         self._site = site
         self._sweep = sweep
+        self._burst = burst
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self._repeats = Repeats[RequestHead]()
@@ -125,7 +127,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        self.transport = cast("asyncio.Transport", transport)
+        self.transport = self._burst.line(cast("asyncio.Transport", transport))
         peer = transport.get_extra_info("peername")
         self.client = f"{peer[0]}:{peer[1]}" if peer else ""
         self._sweep.add(self)
@@ -156,6 +158,8 @@ class ServerConnection(asyncio.Protocol):
         """See asyncio.Protocol: whoever stops sending has left; there is no half-open service."""
         if self._current is not None:
             self.transport.abort()
+        else:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See asyncio.Protocol."""
@@ -209,6 +213,7 @@ class ServerConnection(asyncio.Protocol):
         if not keep:
             self.close()
         elif self._pending or self._expects or self._broken is not None:
+            self._burst.flush()  # a client that reads slowly is told of before it is served more
             if not self._advancing:
                 self._advance()
         elif self._paused or self._head_bytes:
@@ -281,10 +286,11 @@ class ServerConnection(asyncio.Protocol):
         head, site = self._repeats.head, self._site
         if len(body) > self._limits.body_bytes_max:
             return False
-        try:
-            site.check(head)
-        except Refusal:
-            return False
+        if not head.known:
+            try:
+                site.check(head)
+            except Refusal:
+                return False
         exchange = HttpExchange(self, site, self.client, head, body)
         if self._current is not None or self._paused:
             self._pending.append(exchange)

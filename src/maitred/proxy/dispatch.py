@@ -92,5 +92,7 @@ def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
     forwarded = order.forwarded
     if attempt > 1:
         forwarded += b"x-envoy-attempt-count: %d\r\n" % attempt
-    size = sum(map(len, order.parts))
+    size = 0
+    for part in order.parts:
+        size += len(part)
     return HEAD % (order.path.encode(), host, size, order.request.id.encode(), forwarded)

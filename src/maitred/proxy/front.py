@@ -75,9 +75,6 @@ class Front:
 
     def check(self, head: RequestHead) -> None:
         """See Site."""
-        if head.known:  # who asks may have changed, and nothing else
-            self.service.identify(head.fields)
-            return
         method, fields = head.method, head.fields
         methods = METHODS.get(head.path) or self._methods(head.path)
         if methods is None:
@@ -101,8 +98,9 @@ class Front:
         if head.method == "POST" and head.path in THEIRS:
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
-            # As `create_task` does it, without the detour by the loop.
-            asyncio.Task(journey(self.service, exchange, request_id), loop=self._house.loop)
+            # As `create_task` does it, without the detour by the loop and a name made for nobody.
+            going = journey(self.service, exchange, request_id)
+            asyncio.Task(going, loop=self._house.loop, name=request_id)
         elif head.method == "OPTIONS":  # only a preflight gets here
             methods = METHODS.get(head.path) or self._methods(head.path) or READ
             self._tell(exchange, 204, cors.permission(methods, head.fields), b"")

@@ -67,9 +67,9 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     usage: Usage | None = None
     outcome, identity, asked = FAILED_INTERNAL, UNKNOWN, None
     try:
+        identity = service.identify(exchange.head.fields)
         if exchange.head.packed:
             exchange.body = await service.inflate(exchange.body)
-        identity = service.identify(exchange.head.fields)
         order = read(
             exchange.head,
             exchange.body,

@@ -67,9 +67,9 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     over: asyncio.Future[Answered]
     _hold_timer: asyncio.TimerHandle | None = None
     _stage: _Stage = HOLDING
-    _held: list[bytes] = []
+    _held: list[bytes] = LATER
     _held_bytes: int = 0
-    _recent: list[bytes] = []
+    _recent: list[bytes] = LATER
     _tell_at: int = PROGRESS_TOKENS
     _begun: bool = False
     _calm: bool = False  # nothing in the answer has to be undone at the moment
@@ -85,7 +85,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     def head(self, head: AnswerHead) -> None:
         """See Reader."""
         self._head = head
-        if head.status == 200 and not self._order.request.stream:
+        if head.status == 200 and not self._order.request.stream and not head.until_close:
             return  # judged with its body, which nearly always is there already
         try:
             self._judge_head(head)
@@ -97,6 +97,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if failure is not None:
             self._fail(failure)
             return
+        self._held, self._recent = [], []
         request, route = self._order.request, self._order.route
         streamed = request.stream and head.status == 200
         grammar = grammar_of(request.api)
@@ -122,6 +123,9 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
         try:
+            if complete and self._judge is LATER and self._stage is HOLDING:
+                self._pass_whole(body)
+                return
             if complete or self._stage is not STREAMING:
                 self._read(body, complete=complete)
                 return
@@ -141,9 +145,6 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if complete:
             self._connection = None
         if self._judge is LATER:
-            if complete and not self._head.until_close and self._stage is HOLDING:
-                self._pass_whole(body)
-                return
             self._judge_head(self._head)
         if self._stage is HOLDING:
             self._look(body, complete=complete)
@@ -204,8 +205,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if failure is not None:
             self._fail(failure)
         elif complete and not judge.streamed:
-            self._respond(self._held[0])
-            self._finish(*judge.end())
+            self._respond(self._held[0], judge.end()[1])
         elif judge.begun or self._held_bytes > self._hold.bytes_max:
             self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
@@ -213,25 +213,27 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _pass_whole(self, body: bytes) -> None:
         """A plain answer in one read, which is nearly every one."""
+        self._connection = None
         is_error, usage = grammar_of(self._order.request.api).read_whole(body)
         if is_error:
             self._fail(NO_ANSWER)
             return
         if self._order.route.served_as is not None:
             self._undo = self._what_to_undo(streamed=False)
-        self._respond(body)
-        self._finish(None, usage)
+        self._respond(body, usage)
 
-    def _respond(self, body: bytes) -> None:
-        """The answer is whole before anything of it has left: it leaves in one piece."""
-        self._stage = STREAMING
-        self._order.parts.clear()
-        head = self._head
+    def _respond(self, body: bytes, usage: Usage | None) -> None:
+        """The answer is whole before anything of it has left: it leaves in one piece, and was all."""
+        self._stage = OVER
+        order, head, exchange = self._order, self._head, self._exchange
+        exchange.flow = None
         if self._undo is not None:
             body = self._undo.feed(body) + self._undo.flush()
         if head.status != 200 and len(body) <= self._hold.bytes_max:
-            head, body = in_clients_shape(head, body, self._order.request)
-        self._exchange.respond(head.status, answer_lines(head, self._order, self._leg, self._house), body)
+            head, body = in_clients_shape(head, body, order.request)
+        exchange.respond(head.status, answer_lines(head, order, self._leg, self._house), body)
+        if not self.over.done():  # else cancelled a moment ago: the client left
+            self.over.set_result(Answered(COMPLETED if head.status == 200 else ENGINE_REFUSED, usage))
 
     def _commit(self, *, complete: bool = False) -> None:
         """Send the head and what was held; from here on nothing can be repeated."""
