@@ -289,7 +289,7 @@ class StateStore:
             raise self._store.wrong(error, within_s) from None
         finally:
             late.cancel()
-            del doing  # a failure that it holds would hold this frame, and so the turn
+            del doing, late  # they hold the error, whose traceback holds this
             self._observed(operation, time.monotonic() - began)
         self._worked_at = time.monotonic()
         return done
