@@ -121,7 +121,7 @@ async def test_it_is_told_without_a_word_of_content(
         assert outcome.label in it.place.outcomes
         if outcome is not Outcome.COMPLETED:
             assert PROMPT not in answer.body.decode(), "a refusal repeats it"
-        await it.place.until(lambda: not it.place.app.journeys)
+        await it.place.until(lambda: not it.place.app.journeys and it.rows("jobs") == [])
         metrics = b"".join(render(it.place.app.metrics)).decode()
         lines = [{name: text for name, text in line.items() if name != "path"} for line in it.place.lines]
         told = "\n".join([caplog.text, metrics, json.dumps(lines)])
