@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements.txt requirements-model.txt
+# What was compiled is kept: the tests start many processes, and it is a third of what each costs.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve test test-slow test-vllm check bench-dataplane bench-core bench-responses bench-routing lock clean
@@ -21,8 +23,8 @@ install: .venv/installed ## Make .venv and install everything, pinned and hashed
 serve: .venv/installed ## Two embedded engines and the gateway in front, ready to answer
 	@$(BIN)/maitred demo
 
-test: .venv/installed ## The whole test suite
-	$(BIN)/pytest
+test: .venv/installed ## The whole test suite, in two processes
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: .venv/installed ## Tests that take long: ten minutes of mixed faults (SOAK_S=30 for half a minute), and large crowds
 	$(BIN)/pytest -m slow tests

@@ -81,7 +81,7 @@ class House:
         pool.send_home(ticket)
         endpoint = homes(self.endpoints, ticket, self.limits, 0.0)
         assert endpoint is not None
-        prefixes.seated(ticket, endpoint)
+        prefixes.sent(ticket.request, endpoint, begins=not ticket.home)
         if len(self.running) >= RUNNING * len(self.endpoints):
             prefixes.left(self.running.popleft())
         took_us = (time.thread_time_ns() - since) / 1000

@@ -1,14 +1,27 @@
-"""What holds for all tests: none reads or writes what a gateway of the user's or of another test keeps."""
+"""What all tests have in common: no other state than their own, and one PostgreSQL."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from tests.store.databases import made
+from tests.store.postgres import Postgres, postgres
+
+settings.register_profile("tests", deadline=None)  # a busy machine is no fault of what is tested
+settings.load_profile("tests")
 _numbers = count(1)
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector leave alone what was collected: some tests call it, and look at all there is."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +39,24 @@ def state_of_its_own(states: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(states / str(next(_numbers))))
         yield
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Postgres]:
+    """One server for all tests, each with a database of its own there; who kills it starts it again."""
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def database(server: Postgres) -> str:
+    """A database of the server, with tables that are emptied for each test."""
+    return made(server.make("turns"))
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database in a file, with its tables, to be copied."""
+    file = tmp_path_factory.mktemp("empty") / "maitred.db"
+    made(f"sqlite:///{file}")
+    return file

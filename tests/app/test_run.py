@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import platform
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -55,3 +58,31 @@ def test_it_goes_on_where_it_may_not_have_them(monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patched:
         patched.setattr(resource, "setrlimit", refuse)
         assert "Name or service not known" in (run(Config(), Config) or "")
+
+
+FAULTS = """
+import resource
+from maitred.app.run import keep_heap
+
+def bodies():
+    return [b"x" * 1_000_000 for _ in range(4)]
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        bodies()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+bodies()
+print(faults())
+keep_heap()
+bodies()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have rules of their own")
+def test_memory_of_large_bodies_is_not_fetched_anew_for_each() -> None:
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert after * 10 < before

@@ -11,8 +11,9 @@ import pytest
 
 from maitred.app.simulations import Task, WorkerDied, ladder_json, look, run_all, run_task, yardsticks
 from maitred.config.raw import ConfigError
+from maitred.core import saturation
 from maitred.core.journal import replay
-from maitred.core.world import World
+from maitred.core.words import Leg
 from maitred.sim.invariants import Violation
 from maitred.sim.simulate import SimulationError
 from maitred.sim.summary import summarize, to_json
@@ -153,13 +154,13 @@ def test_a_violation_leaves_a_journal_that_replays(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    frees = World.free
+    gives_back = saturation.give_back
 
-    def forgets(world: World, leg: object, now: float) -> None:
+    def forgets(leg: Leg, now: float) -> None:
         if now < 1.0:
-            frees(world, leg, now)  # type: ignore[arg-type]
+            gives_back(leg, now)
 
-    with patch.object(World, "free", forgets):
+    with patch.object(saturation, "give_back", forgets):
         with pytest.raises(Violation) as raised:
             run_task(task)
         journal = Path("violation-fleet-1.journal")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import cycle
@@ -31,17 +31,11 @@ from tests.e2e.children import MAITRED, Child, Gateway, free_ports
 from tests.e2e.children import ask as ask_process
 from tests.net.http import Answer, get, post
 from tests.proxy.place import CHAT, chat
-from tests.store.postgres import Postgres, postgres
+from tests.store.postgres import Postgres
 
 REFRESH_S = 0.05
 AUTH = Auth(keys="store", pepper=EnvSecret("KEYS_PEPPER"), refresh_s=REFRESH_S)
 STORE = Store(EnvSecret("KEYS_STORE"))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
 
 
 @pytest.fixture
@@ -253,8 +247,8 @@ def test_b84_a_gateway_that_is_killed_knows_its_keys_again(tmp_path: Path) -> No
         f"version: 1\nmodels: [{{name: m, endpoints: [http://127.0.0.1:{port}]}}]\n"
         f"auth: {{keys: store, pepper: {{file: {tmp_path}/pepper}}, refresh: 50ms}}\n"
     )
-    made = command(tmp_path, "add", "--tenant", "support")
-    key, headers = made.strip(), {"authorization": f"Bearer {made.strip()}"}
+    key = command(tmp_path, "add", "--tenant", "support").split()[-1]
+    headers = {"authorization": f"Bearer {key}"}
 
     for end in (signal.SIGKILL, signal.SIGTERM):
         with Gateway("serve", cwd=tmp_path) as gateway:

@@ -32,7 +32,7 @@ def run(*words: str, given: str | None = None) -> Result:
 def said(*words: str, given: str | None = None) -> str:
     result = run(*words, given=given)
     assert result.exit_code == 0, result.output
-    return result.output.rstrip("\n")
+    return result.stdout.rstrip("\n")
 
 
 def rows() -> list[dict[str, Any]]:
@@ -93,6 +93,13 @@ def test_a_key_is_revoked_once() -> None:
     )
 
 
+def test_who_makes_a_store_is_told_where() -> None:
+    made, again = (run("keys", "add", "--tenant", "t") for _ in range(2))
+    assert made.stderr == "sqlite:///maitred.db is new: there are no keys and no accounts in it\n"
+    assert made.stdout.startswith("mk_")
+    assert again.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
@@ -104,6 +111,7 @@ def test_a_key_is_revoked_once() -> None:
         (["--limit", "concurrent=-1"], "-1"),
         (["--limit", "concurrent=0"], "--limit concurrent: 0 is too small; write more than zero"),
         (["--expires", "2020-02-29"], "--expires: 2020-02-29 is over; write a later day"),
+        (["--expires", "0s"], "--expires: 0s is over; write a later day"),
         (["--expires", "tomorrow"], "'tomorrow' is not a duration"),
         (["--model", " m"], "must be 1 to 256 printable characters"),
     ],
@@ -137,6 +145,7 @@ models:
 )
 def test_a_budget_in_money_needs_prices(limit: str, models: list[str], code: int, said: str) -> None:
     Path("maitred.yaml").write_text(MODELS)
+    run("keys", "list")  # makes the store, and says so
     named = [word for model in models for word in ("--model", model)]
     result = run("keys", "add", "--tenant", "t", *named, "--limit", f"{limit}=1M")
     assert result.exit_code == code

@@ -166,7 +166,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("show") / "maitred.yaml"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(config=values(Config).map(loadable))
 def test_what_is_shown_loads_to_an_equal_tree(path: Path, config: Config) -> None:
     path.write_text(show(config), encoding="utf-8")

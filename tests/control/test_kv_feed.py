@@ -219,6 +219,26 @@ def test_the_first_replay_may_be_followed_at_once() -> None:
     run(test)
 
 
+def test_what_is_told_between_the_first_replay_and_the_subscription_is_asked_for() -> None:
+    async def test() -> None:
+        scene = Scene()
+        scene.buffer = [(0, payload(1))]
+        scene.delay_s = 1.0
+        scene.feed.begin(1)
+        await asyncio.sleep(0.5)
+        scene.hear(2)  # and 1 went by unheard
+        await asyncio.sleep(1.0)
+        scene.buffer += [(1, payload(2)), (2, payload(3))]
+        scene.hear(3)
+        await asyncio.sleep(1.0)
+        assert [asked[:2] for asked in scene.asked] == [(0, 0), (0, 1)]
+        assert scene.there == {key(1), key(2), key(3), key(4)}
+        assert not scene.lost
+        assert scene.counts("messages", "replays", "gaps") == [4, 2, 0]
+
+    run(test)
+
+
 def test_a_replay_ends_some_time() -> None:
     async def test() -> None:
         scene = Scene()

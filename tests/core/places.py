@@ -55,6 +55,7 @@ def ticket(
         arrival,
         30.0,
         prompt_tokens=prompt_tokens,
+        fresh=prompt_tokens - max((cached or {}).values(), default=0),
         cached=cached or {},
         excluded=excluded,
     )

@@ -258,8 +258,8 @@ def test_a_retry_waits_at_the_head_with_its_first_deadline() -> None:
     hall.now += 10
     assert hall.fail(first)
     again = first.ticket
-    assert (again.queue_deadline, hall.gateway.next_wakeup()) == (130.0, 130.0)
     assert hall.seated() == [later]  # on the place of the leg that failed, which the retry may not have
+    assert (again.queue_deadline, hall.gateway.next_wakeup()) == (130.0, 130.0)
     hall.finish(second.ticket)
     assert hall.seated() == [again]
     assert (again.legs[0].endpoint.name, again.legs[0].attempt) == ("p/b:1", 2)

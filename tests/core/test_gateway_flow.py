@@ -49,7 +49,7 @@ def serve_next(hall: Hall, usage: Usage | None = None) -> list[Ticket]:
 
 def queue_is_empty(hall: Hall) -> None:
     """Every counter of the queue is nought."""
-    queue = hall.gateway._pool("p").queue
+    queue = hall.gateway._pools["p"].queue
     assert (queue.waiting, queue.body_bytes, hall.gateway.waiting) == (0, 0, 0)
     assert not queue.odd
     assert not queue.held_at
@@ -155,7 +155,7 @@ def test_ten_thousand_new_tenants_leave_nothing_behind_and_starve_nobody() -> No
             served += len(serve_next(hall))
             hall.tickets = [t for t in hall.tickets if t.phase is not Phase.ENDED]
     assert said.keys() == {Outcome.QUEUE_FULL}
-    band = hall.gateway._pool("p").queue._bands["default"]
+    band = hall.gateway._pools["p"].queue._bands["default"]
     assert len(band._flows) <= 200 + 2 * FLOWS_KEPT
     assert served == 200
     assert all(
@@ -196,7 +196,7 @@ def test_bytes_stay_within_their_bound_though_large_bodies_take_the_place_of_sma
     batch = [hall.accept(band="batch", body_bytes=100_000) for _ in range(8)]
     assert refused(hall, band="batch", body_bytes=100_000).outcome is Outcome.QUEUE_FULL
     hall.accept(body_bytes=350_000)
-    assert hall.gateway._pool("p").queue.body_bytes <= 1_000_000
+    assert hall.gateway._pools["p"].queue.body_bytes <= 1_000_000
     assert [stop.ticket for stop in hall.release() if isinstance(stop, Stop)] == batch[:-4:-1]
 
 
@@ -221,7 +221,7 @@ def lose_the_pool(hall: Hall) -> None:
 
 
 def be_put_out(hall: Hall) -> None:
-    while hall.gateway._pool("p").queue._bands["batch"].waiting:
+    while hall.gateway._pools["p"].queue._bands["batch"].waiting:
         hall.accept(body_bytes=10_000)
     leave(hall)
 
@@ -370,7 +370,7 @@ def test_others_pass_one_that_is_too_large_for_a_while_then_an_endpoint_is_kept_
             hall.finish(ticket)
     assert hall.seated()[:2] == [large, own]
     assert large.legs[0].endpoint is kept
-    assert not hall.gateway._pool("p").queue.held_at
+    assert not hall.gateway._pools["p"].queue.held_at
 
 
 def test_an_endpoint_is_kept_for_one_with_an_adapter_too() -> None:
@@ -471,8 +471,8 @@ def test_places_left_to_a_higher_band_are_not_lost_to_one_that_is_owed_some() ->
     for _ in range(49):
         hall.seat()
     hall.accept(band="batch", prompt_tokens=100)
-    hall.gateway._pool("p").queue.settle_in()
-    hall.gateway._pool("p").queue._bands["batch"].credit = 100.0
+    hall.gateway._pools["p"].queue.settle_in()
+    hall.gateway._pools["p"].queue._bands["batch"].credit = 100.0
     chat = hall.accept(prompt_tokens=100)
     assert hall.seated() == [chat]
 

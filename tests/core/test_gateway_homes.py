@@ -11,7 +11,7 @@ from maitred.core import pool
 from maitred.core.homes import MISS, STREAM_TOKENS
 from maitred.core.journal import replay
 from maitred.core.outcome import FailureKind
-from maitred.core.prefix import REUSE_GUESS, REUSE_WEIGHT
+from maitred.core.pool import REUSE_GUESS, REUSE_WEIGHT
 from maitred.core.words import SPEED_GUESS, KvEvents, Leg, Phase, PoolSettings, Settings, Ticket, Usage
 from tests.core.hall import Hall, limited
 
@@ -286,7 +286,7 @@ def test_a_reload_to_a_policy_that_does_not_ask_forgets_and_one_that_asks_begins
     waits = asks(hall, 1)
     assert hall.seated() == []
     hall.set(limited(routing="least-requests", cap=2, saturation="concurrency"))
-    assert hall.gateway._pool("p").prefixes is None
+    assert hall.gateway._pools["p"].prefixes is None
     assert hall.seated() == [waits]
     hall.set(limited(routing="default", cap=2, saturation="concurrency"))
     assert asks(hall, 1).cached == {}
@@ -306,7 +306,7 @@ def test_pools_know_nothing_of_each_other() -> None:
     settled(hall, 1)
     assert asks(hall, 1).home
     assert asks(hall, 1, pool="q").cached == {}
-    assert hall.gateway._pool("q").prefixes is None
+    assert hall.gateway._pools["q"].prefixes is None
 
 
 def test_a_new_incarnation_is_no_home_once_it_has_been_given_something() -> None:

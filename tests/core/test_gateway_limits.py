@@ -262,7 +262,7 @@ def test_who_is_not_let_in_buys_no_repeats() -> None:
     hall.accept()
     for _ in range(100):
         assert refused(hall).outcome is Outcome.QUEUE_FULL
-    budget = hall.gateway._pool("p").budget
+    budget = hall.gateway._pools["p"].budget
     assert sum(budget.take(hall.now) for _ in range(99)) == RETRY_FLOOR + 1
 
 

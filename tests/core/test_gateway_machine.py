@@ -522,5 +522,5 @@ def endpoints(hosts: dict[str, str]) -> Endpoints:
     return Endpoints({pool: tuple(f"http://{host}:1" for host in names) for pool, names in hosts.items()})
 
 
-Shell.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Shell.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestShell = Shell.TestCase

@@ -28,7 +28,8 @@ def two(**more: Any) -> tuple[Endpoint, Endpoint]:
 def ticket(prompt_tokens: int = 1000, *, home: str = "", reuse: float = 0.0, **more: Any) -> Ticket:
     """One that came now; `home` is named where it has one."""
     made = places.ticket(prompt_tokens, **{"arrival": NOW} | more)
-    made.fresh, made.home, made.reuse = prompt_tokens, home, reuse
+    made.fresh = prompt_tokens - next(iter(made.cached.values()), 0)
+    made.home, made.reuse = home, reuse
     return made
 
 
@@ -39,7 +40,7 @@ def regular(home: str, cached: int = 900, prompt_tokens: int = 1000, **more: Any
 
 def reads(place: Endpoint, tokens: int, now: float = NOW) -> None:
     """Give it a prompt to read, and count no stream for it."""
-    leg = Leg(len(place.reading), ticket(tokens, stream=True), place, 0, 1, now)
+    leg = Leg(len(place.reading), ticket(tokens, stream=True), place, 0, 1, now, fresh=tokens)
     saturation.reserve(leg, now)
     place.running -= 1
 

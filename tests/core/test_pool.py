@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.pool import RATIO_MAX, Pool
+from maitred.core.pool import RATIO_MAX, REUSE_GUESS, Pool
 from maitred.core.predict import OUTPUT_GUESS
 from maitred.core.saturation import CAP_START
 from maitred.core.tokens import NoTokens
@@ -17,6 +17,7 @@ from maitred.core.words import (
     Facts,
     Identity,
     KvEvents,
+    Leg,
     PoolSettings,
     Request,
     Ticket,
@@ -194,7 +195,7 @@ def test_a_policy_remembers_so_many_times_what_an_endpoint_holds() -> None:
     def known() -> list[bool]:
         assert of.prefixes is not None
         for each in prompts:
-            of.prefixes.seated(each, endpoint)
+            of.prefixes.sent(each.request, endpoint)
         return [bool(of.prefixes.match(each.request)) for each in prompts]
 
     assert known() == [True, True, True]
@@ -227,3 +228,40 @@ def test_no_more_of_a_prompt_is_cached_than_it_is_thought_to_have() -> None:
     assert 0 <= one.fresh < one.prompt_tokens // 4
     assert one.need >= 0
     assert one.cached[place.name] <= one.prompt_tokens
+
+
+def seated(of: Pool, made: Ticket, where: Endpoint, number: int = 1) -> Leg:
+    of.queue.push(made)
+    return of.seat(made, where, number, NOW)
+
+
+def test_what_a_seat_takes_is_what_is_not_thought_to_be_there_as_far_as_that_is_believed() -> None:
+    of, where = pool(kv_reserve=0.5), Endpoint("p/a:1", "p", "", EndpointState.READY)
+    prompt = {"prompt_tokens": 100, "prompt_exact": True, "output_tokens_max": 40, "blocks": (1,)}
+    of.prefixes.sent(ticket(of, **prompt, block_tokens=80).request, where)  # type: ignore[union-attr]
+    where.kept = 0.5
+    leg = seated(of, ticket(of, **prompt, block_tokens=80), where)
+    assert (leg.thought, leg.exact, leg.fresh, leg.reserved) == (80, False, 60, 80)
+    assert (where.running, where.reserved) == (1, 80)
+    of.blocks.hear(where, KvEvents(where.name, cleared=True, stored=(1,)))
+    leg = seated(of, ticket(of, **prompt, block_tokens=80), where)
+    assert (leg.thought, leg.exact, leg.fresh, leg.reserved) == (80, True, 20, 40)
+
+
+def test_a_seat_away_from_home_is_a_beginning_and_one_at_home_is_not() -> None:
+    of, where = pool(), Endpoint("p/a:1", "p", "", EndpointState.READY)
+    seated(of, ticket(of, prompt_tokens=100, blocks=(1,), block_tokens=90), where, 7)
+    assert (where.turn, where.cold, where.begun, where.seated) == (7, 7, 1, 1)
+    seated(of, ticket(of, prompt_tokens=100, blocks=(1,), block_tokens=90), where, 8)
+    assert (where.turn, where.cold, where.begun, where.seated) == (8, 7, 1, 2)
+
+
+def test_what_part_of_prompts_is_found_in_caches_is_a_moving_mean() -> None:
+    of, where = pool(), Endpoint("p/a:1", "p", "", EndpointState.READY)
+    assert of.reuse == REUSE_GUESS
+    for number in range(3000):
+        seated(of, ticket(of, prompt_tokens=100, blocks=(number,), block_tokens=100), where)
+    assert of.reuse == pytest.approx(0.0, abs=0.01)
+    for _ in range(3000):
+        seated(of, ticket(of, prompt_tokens=100, prompt_exact=True, blocks=(9,), block_tokens=100), where)
+    assert of.reuse == pytest.approx(1.0, abs=0.01)

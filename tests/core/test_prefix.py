@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maitred.core.prefix import BYTE_ENDS, FADES, REUSE_GUESS, TOKENS_GUESS, Prefixes
+from maitred.core.prefix import BYTE_ENDS, FADES, TOKENS_GUESS, Prefixes
 from maitred.core.words import Api, Endpoint, Facts, Identity, Leg, Request, Ticket
 
 NAMES = "abcd"
@@ -293,13 +293,6 @@ def test_a_body_that_says_less_than_its_prompt_has_no_more_cached_than_that() ->
 # -- what a seat does to it -------------------------------------------------------------------------
 
 
-def ticket(path: Path, *, home: str = "", fresh: int = 0) -> Ticket:
-    request = blocks(path)
-    made = Ticket(request, Identity(), 0.0, 30.0, prompt_tokens=request.prompt_tokens)
-    made.home, made.fresh = home, fresh
-    return made
-
-
 @pytest.mark.parametrize("memory", [0, 4])
 @pytest.mark.parametrize(("facts", "cache"), [(Facts(kv_tokens=1024), 1024), (Facts(), TOKENS_GUESS)])
 def test_an_endpoint_is_kept_in_mind_for_so_many_times_its_cache(
@@ -309,33 +302,20 @@ def test_an_endpoint_is_kept_in_mind_for_so_many_times_its_cache(
     prefixes.memory = memory
     whole, prompt, most = cache * (memory or 1), 2 * BLOCK, 0
     for number in range(2 * whole // prompt):
-        made = ticket([number, 0])
-        prefixes.seated(made, place)
-        prefixes.left(leg(made.request, place))
+        request = blocks([number, 0])
+        prefixes.sent(request, place, begins=True)
+        prefixes.left(leg(request, place))
         most = max(most, len(prefixes) * BLOCK)
     assert whole <= most <= whole + 2 * prompt
 
 
-def test_a_seat_away_from_home_is_a_beginning_and_one_at_home_is_not() -> None:
-    prefixes, place = Prefixes(), endpoint("a", turn=7)
-    prefixes.seated(ticket([1, 1]), place)
-    assert (place.begun, place.cold) == (1, 7)
-    place.turn = 8
-    prefixes.seated(ticket([1, 1, 0], home="a"), place)
-    assert (place.begun, place.cold) == (1, 7)
-
-
-def test_what_part_of_prompts_is_found_in_caches_is_a_moving_mean() -> None:
+def test_who_begins_is_counted_once() -> None:
     prefixes, place = Prefixes(), endpoint("a")
-    assert prefixes.reuse == REUSE_GUESS
-    for _ in range(3000):
-        made = ticket([1])
-        made.fresh = made.prompt_tokens
-        prefixes.seated(made, place)
-    assert prefixes.reuse == pytest.approx(0.0, abs=0.01)
-    for _ in range(3000):
-        prefixes.seated(ticket([1], home="a"), place)
-    assert prefixes.reuse == pytest.approx(1.0, abs=0.01)
+    prefixes.sent(blocks([1, 1]), place, begins=True)
+    assert place.begun == 1
+    prefixes.sent(blocks([1, 1, 0]), place)
+    prefixes.sent(blocks([1, 1]), place, begins=True)
+    assert place.begun == 1
 
 
 def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
@@ -347,9 +327,8 @@ def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
             "r", Api.CHAT, "m", "p", body_bytes=8192, prompt_tokens=2000,
             prefix=tuple(range((number << 8) + 1, (number << 8) + 13)),
         )  # fmt: skip
-        made = Ticket(request, Identity(), 0.0, 30.0, prompt_tokens=2000, fresh=2000)
         place = places[number % len(places)]
-        prefixes.seated(made, place)
+        prefixes.sent(request, place, begins=True)
         prefixes.left(leg(request, place))
         held = prefixes._held[place.name]
         assert not held.users

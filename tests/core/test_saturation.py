@@ -60,7 +60,7 @@ def full(place: Endpoint, one: Ticket, limits: PoolSettings = AUTO, now: float =
 
 def leg(place: Endpoint, one: Ticket, now: float = NOW) -> Leg:
     """One that holds what its ticket needs, and was sent."""
-    made = Leg(next(NUMBERS), one, place, 0, 1, now)
+    made = Leg(next(NUMBERS), one, place, 0, 1, now, fresh=one.fresh, reserved=one.need)
     saturation.reserve(made, now)
     made.sent_at = now
     return made

@@ -46,7 +46,7 @@ class Place:
         ticket = Ticket(Request("r", Api.CHAT, "m", "p", stream=True), Identity(), self.now, self.now + 30)
         ticket.prompt_tokens = ticket.fresh = tokens
         self.legs += 1
-        leg = Leg(self.legs, ticket, at, 0, 1, self.now)
+        leg = Leg(self.legs, ticket, at, 0, 1, self.now, fresh=tokens, reserved=tokens)
         saturation.reserve(leg, self.now)
         leg.sent_at = self.now
         return leg

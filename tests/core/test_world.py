@@ -98,16 +98,6 @@ def test_a_rest_that_the_former_engine_asked_for_is_not_that_of_its_successor() 
     assert endpoint.state is EndpointState.READY
 
 
-def test_a_place_is_given_back_once() -> None:
-    house = world()
-    [endpoint] = house.table.by_pool["p"]
-    one = leg(endpoint)
-    endpoint.running, endpoint.reserved, one.reserved = 1, 50, 50
-    house.free(one, NOW)
-    house.free(one, NOW)
-    assert (endpoint.running, endpoint.reserved) == (0, 0)
-
-
 def test_a_returned_engine_begins_at_its_own_slots() -> None:
     some = world()
     some.learn(Probed("p/a:1", ok=True, facts=Facts(slots=4)), NOW, HealthSettings())

@@ -63,7 +63,7 @@ def test_the_ids_are_those_of_vllm(smollm2: Folder, api: Api, name: str) -> None
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(first=TEXTS, second=TEXTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_pieces_have_the_ids_of_the_whole(family: str, first: str, second: str) -> None:
     """Whatever is known already, and wherever the marks come from: the template or what a client wrote."""
     tokenizer = FAMILIES[family]

@@ -16,18 +16,12 @@ import pytest
 
 from tests.e2e.children import MAITRED, MODEL, SLOTS, Child, Engine, Gateway, ask, get, post
 from tests.e2e.conftest import Serve
-from tests.store.postgres import Postgres, postgres
+from tests.store.postgres import Postgres
 
 RESPONSES, CONVERSATIONS = "/v1/responses", "/v1/conversations"
 LONG: dict[str, Any] = {"model": MODEL, "input": "Tell me a story of a ship.", "max_output_tokens": 150}
 SHORT: dict[str, Any] = {"model": MODEL, "max_output_tokens": 4}
 Start = Callable[[], Gateway]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
+from zlib import crc32
 
 from msgspec import structs
 
@@ -31,12 +32,16 @@ TURNS = 4
 
 
 class PromptKeys(Keys):
-    """The keys of arrivals: those by which the door knows their prompts, and others for their answers."""
+    """The keys of arrivals: those by which the door knows their prompts, and others for their answers.
+
+    A twin says the same whenever it is asked the same.
+    """
 
     def of(self, arrival: Arrival, block_tokens: int) -> list[int]:
-        prompt = blocks_of(root(MODEL), ids(body(arrival)), block_tokens)
+        asked = ids(body(arrival))
+        prompt, answer = blocks_of(root(MODEL), asked, block_tokens), crc32(asked)
         blocks = (arrival.prompt_tokens + arrival.output_tokens) // block_tokens
-        return [*prompt, *(mix(arrival.answer, number) for number in range(len(prompt), blocks))]
+        return [*prompt, *(mix(answer, number) for number in range(len(prompt), blocks))]
 
 
 def ids(written: bytes) -> bytes:

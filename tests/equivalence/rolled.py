@@ -15,9 +15,9 @@ from tests.equivalence.trace import PROFILE, URLS, Act, Flaw, Trace, arrival, ch
 from tests.equivalence.verbs import Verb
 
 REQUESTS = 40
-HARMLESS = ("slow", "status", "cap")
-MISHAPS = (*HARMLESS, "crash", "hang", "break", "list", "hold")
-"""After the former an engine need not be listened to anew, unless it is ejected."""
+HEARD = ("slow", "status", "cap", "crash", "hang")
+MISHAPS = (*HEARD, "break", "list", "hold")
+"""Through the former an engine is listened to all the time, unless it is ejected for failures."""
 LISTENED_S = 1.1
 """By then somebody listens to the engines that are there from the start."""
 TIGHT = structs.replace(PROFILE, kv_blocks=60)
@@ -26,7 +26,7 @@ PATIENT = Upstream(first_byte_s=10.1, idle_s=60.0)
 
 
 class Roll:
-    """One trace in the making. `precise`: engines tell what is in their caches, and nothing puts them out."""
+    """One trace in the making. `precise`: engines tell of their caches, and no failures put them out."""
 
     def __init__(self, seed: int | str, *, precise: bool = False) -> None:
         self._rng = Random(seed)
@@ -46,7 +46,7 @@ class Roll:
         if self._precise:
             begin = changed(begin, routing="default", cache=Cache(events=Events()))
             begin = structs.replace(begin, health=structs.replace(begin.health, failures_max=REQUESTS))
-        mishaps = HARMLESS if self._precise else MISHAPS
+        mishaps = HEARD if self._precise else MISHAPS
         for mishap in rng.sample(mishaps, rng.randint(1, min(4, len(mishaps)))):
             self._add(mishap, rng.uniform(0.5, arrivals[-1].at), begin)
         begin = structs.replace(begin, simulate=Simulate(faults=tuple(self._faults)))

@@ -14,7 +14,7 @@ from tests.equivalence.verbs import compare
 SEEDS = range(40)
 
 
-@pytest.mark.usefixtures("stock_at_each_read")
+@pytest.mark.usefixtures("stock_at_each_read", "nobody_called_silent")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("precise", [False, True])
 def test_simulator_and_gateway_say_the_same(seed: int, precise: bool) -> None:

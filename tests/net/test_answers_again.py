@@ -137,6 +137,6 @@ def some_answers(draw: st.DrawFn) -> list[list[bytes]]:
 
 
 @given(answers=some_answers())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_comes_is_understood_as_the_parser_does(answers: list[list[bytes]]) -> None:
     assert told(answers) == parsed(answers)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any
 
 import pytest
 
 from maitred.net.burst import WRITES_MAX, Burst
 from maitred.net.memory import MemoryNetwork
 from maitred.net.virtual import run
-from tests.net.http import Client, get, turns
+from tests.net.http import get, turns
 from tests.net.site import LATER, STREAM, door
 
 
@@ -20,7 +20,7 @@ class End(asyncio.Protocol):
 
     def __init__(self, name: str, seen: list[tuple[str, bytes]]) -> None:
         self.name, self.seen = name, seen
-        self.over = False
+        self.over = self.paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -28,6 +28,9 @@ class End(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.seen.append((self.name, data))
+
+    def pause_writing(self) -> None:
+        self.paused = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.over = True
@@ -41,6 +44,7 @@ class Lines:
         self.seen: list[tuple[str, bytes]] = []
         self.far: list[End] = []
         self.near: list[asyncio.Transport] = []
+        self.ends: list[End] = []
 
     async def add(self, name: str) -> asyncio.Transport:
         """One more."""
@@ -48,9 +52,15 @@ class Lines:
         listener = await self.network.listen(lambda: far, "127.0.0.1", 0)
         near = await self.network.connect(lambda: End("near", []), *listener.address)
         self.near.append(near.transport)
+        self.ends.append(near)
         self.far.append(far)
         await asyncio.sleep(0.1)
         return self.burst.line(near.transport)
+
+
+async def turn(turns: int = 8) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
 
 def test_nothing_leaves_within_the_turn_and_all_of_it_after_in_order() -> None:
@@ -62,10 +72,10 @@ def test_nothing_leaves_within_the_turn_and_all_of_it_after_in_order() -> None:
         one.write(b"d")
         assert [near.get_write_buffer_size() for near in at.near] == [0, 0]
         assert at.seen == []
-        await turns()
+        await turn()
         assert at.seen == [("one", b"a"), ("two", b"bc"), ("one", b"d")]
         one.write(b"e")  # and again
-        await turns()
+        await turn()
         assert at.seen[3:] == [("one", b"e")]
 
     run(main())
@@ -88,7 +98,7 @@ def test_what_was_written_leaves_before_an_end(end: str) -> None:
         one.write(b"last")
         ENDS[end](one)
         assert one.is_closing() is (end in {"close", "abort"})
-        await turns()
+        await turn()
         assert at.seen == [("two", b"before"), ("one", b"last")]
         await asyncio.sleep(1)
         assert at.far[0].over is (end != "get_write_buffer_size")
@@ -105,7 +115,7 @@ def test_nothing_is_written_to_a_connection_that_was_lost_and_it_holds_up_nobody
         two.write(b"to two")
         at.near[0].write_eof()
         at.near[0].abort()  # as a loop does when the peer has left: a write would raise
-        await turns()
+        await turn()
         assert at.seen == [("two", b"to two")]
 
     run(main())
@@ -115,43 +125,49 @@ def test_a_long_turn_holds_only_so_many() -> None:
     async def main() -> None:
         at = Lines()
         one, two = await at.add("one"), await at.add("two")
-        for _ in range(WRITES_MAX - 1):
+        for _ in range(WRITES_MAX // 2):
             one.write(b"x")
-        two.write(b"last")
-        two.write(b"next turn")
-        assert [near.get_write_buffer_size() for near in at.near] == [WRITES_MAX - 1, len(b"last")]
+            two.write(b"y")
+        one.write(b"next turn")
+        assert [near.get_write_buffer_size() for near in at.near] == [WRITES_MAX // 2] * 2
         await asyncio.sleep(1)
-        assert [data for name, data in at.seen if name == "two"] == [b"last", b"next turn"]
+        assert [data for name, data in at.seen if name == "one"] == [b"x"] * (WRITES_MAX // 2) + [
+            b"next turn"
+        ]
 
     run(main())
 
 
-class Noting(Client):
-    """A client that notes each read where its test can see in which order they came."""
-
-    noted: ClassVar[list[bytes]]
-
-    def data_received(self, data: bytes) -> None:
-        self.noted.append(data)
-        super().data_received(data)
-
-
-def test_the_chunks_of_a_stream_do_not_wait() -> None:
+def test_who_writes_on_and_on_hears_that_his_reader_is_slow() -> None:
     async def main() -> None:
-        async with door() as at:
-            streaming, waiting = await at.client(Noting), await at.client(Noting)
-            streaming.send(get(STREAM))
-            await streaming.heard(b"begun")
-            waiting.send(get(LATER))
-            await turns()
-            stream, later = at.site.held
-            Noting.noted = []
-            later.respond(200, b"", b"whole")
-            stream.write(b"chunk")
-            await turns()
-            assert [data[-7:] for data in Noting.noted] == [b"chunk\r\n", b"\r\nwhole"]
+        at = Lines()
+        one, two = await at.add("one"), await at.add("two")
+        at.far[0].transport.pause_reading()
+        two.write(b"first of all")
+        written = 0
+        while not at.ends[0].paused:
+            one.write(bytes(20_000))
+            written += 1
+        assert written == 1 + 4  # 64 KiB are waited for, and one more was written by then
+        await turn()
+        assert at.seen == [("two", b"first of all")]
 
-    Noting.noted = []
+    run(main())
+
+
+def test_a_write_that_fails_holds_up_nobody() -> None:
+    async def main() -> None:
+        at = Lines()
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+        one, two = await at.add("one"), await at.add("two")
+        at.near[0].write_eof()  # behind the burst's back: a write raises
+        one.write(b"to nobody")
+        two.write(b"to two")
+        await turn()
+        assert at.seen == [("two", b"to two")]
+        assert len(faults) == 1
+
     run(main())
 
 

@@ -335,7 +335,7 @@ def test_while_the_client_is_slow_the_engine_is_not_blamed() -> None:
 # -- anything at all ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from((WHOLE, CHUNKED, INTERIM + WHOLE, UNTIL_CLOSE, EMPTY)),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3), st.binary(max_size=3)), max_size=3),

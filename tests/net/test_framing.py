@@ -392,7 +392,7 @@ def mutants(draw: st.DrawFn) -> bytes:
     return bytes(raw)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(mutants(), st.lists(st.integers(0, 5000), max_size=5))
 def test_whatever_is_sent_ends_in_answers_or_a_close(raw: bytes, cuts: list[int]) -> None:
     async def main() -> None:
@@ -407,7 +407,7 @@ def test_whatever_is_sent_ends_in_answers_or_a_close(raw: bytes, cuts: list[int]
     run(main(), timeout_s=30.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(VALID), min_size=1, max_size=3), st.lists(st.integers(0, 5000), max_size=8))
 def test_requests_may_be_cut_anywhere(requests: list[bytes], cuts: list[int]) -> None:
     async def answers(parts: list[bytes]) -> list[tuple[int, bytes]]:

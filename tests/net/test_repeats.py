@@ -152,7 +152,7 @@ def some_reads(draw: st.DrawFn) -> list[bytes]:
 
 
 @given(reads=some_reads())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_comes_is_understood_as_the_parser_does(reads: list[bytes]) -> None:
     assert told(reads) == parsed(reads)
 

@@ -411,15 +411,27 @@ def test_case_b28_even_of_those_configured_there_are_not_too_many() -> None:
 
 def test_what_was_counted_stays_when_others_are_configured() -> None:
     metrics = labelled()
-    metrics(Ended(130.0, asked_by("support"), Outcome.QUEUE_DEADLINE, None))
+    for tenant in ("support", "new"):
+        metrics(Ended(130.0, asked_by(tenant), Outcome.QUEUE_DEADLINE, None))
     metrics.label(["support", "new"], ["chat"])
     for tenant in ("support", "new", "nightly"):
         metrics(Ended(130.0, asked_by(tenant), Outcome.QUEUE_DEADLINE, None))
     assert lines(metrics, "tenant_requests_total") == [
-        'tenant_requests_total{class="refused",tenant="other"} 1.0',
+        'tenant_requests_total{class="refused",tenant="other"} 2.0',
         'tenant_requests_total{class="refused",tenant="support"} 2.0',
         'tenant_requests_total{class="refused",tenant="new"} 1.0',
     ]
     assert lines(metrics, "band_requests_total") == [
-        'band_requests_total{band="chat",outcome="queue_deadline"} 4.0'
+        'band_requests_total{band="chat",outcome="queue_deadline"} 5.0'
+    ]
+
+
+def test_where_tickets_are_counted_is_remembered_of_so_many_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maitred.observe.metrics.PLACES_MAX", 2)
+    metrics = Metrics("1")
+    for number in range(9):
+        metrics(Ended(130.0, asked_by(f"t{number}"), Outcome.QUEUE_DEADLINE, None))
+        assert len(metrics.places) <= 2
+    assert lines(metrics, "tenant_requests_total") == [
+        'tenant_requests_total{class="refused",tenant="other"} 9.0'
     ]

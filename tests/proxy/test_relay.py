@@ -265,7 +265,7 @@ async def test_a_stream_passes_as_it_is(case: str) -> None:
         assert place.lines[0]["output_tokens"] == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(sorted(CASES)),
     st.lists(st.integers(0, 200), max_size=6),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from maitred.config.auth import Store
-from maitred.config.flow import Tenant
+from maitred.config.flow import Rates, Tenant
 from maitred.config.responses import Background, Kept, Responses
 from maitred.config.tree import Queue
 from maitred.core.outcome import Outcome, Refusal
@@ -235,6 +235,29 @@ async def test_what_there_is_no_room_for_is_tried_again(url: str) -> None:
         for response in [await ended(it, id_) for id_ in ids]:
             assert (response["status"], text_of(response)) == ("completed", "late")
         assert "queue_full" in it.place.outcomes
+
+
+@in_real_time
+async def test_who_waits_for_his_limits_keeps_nobody_else_from_his_turn(url: str) -> None:
+    few: dict[str, Any] = {"responses": Responses(background=Background(period_s=0.05, running_max=1))}
+    bound: dict[str, Any] = {"tenants": {"a": Tenant(limits=Rates(requests_per_min=1))}}
+    async with remembering(url, says("x"), says("y"), **few, **bound) as it:
+        it.tell_tenants_apart()
+        ids = [(await it.turn("hi", "x-tenant: a", background=True))["id"] for _ in range(3)]
+        first, second, third = ids
+
+        async def is_(status: str, id_: str, tenant: str) -> None:
+            path, who = f"{RESPONSES}/{id_}", f"x-tenant: {tenant}"
+            while (await it.ask(call("GET", path, None, who))).json["status"] != status:
+                await asyncio.sleep(0.01)
+
+        await is_("completed", first, "a")
+        await is_("in_progress", second, "a")
+        other = (await it.turn("hi", "x-tenant: b", background=True))["id"]
+        await is_("completed", other, "b")
+        await is_("queued", third, "a")
+        for id_ in (second, third):
+            await it.ask(call("POST", f"{RESPONSES}/{id_}/cancel", None, "x-tenant: a"))
 
 
 @in_real_time

@@ -38,7 +38,6 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 @in_real_time

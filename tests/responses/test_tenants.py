@@ -46,6 +46,10 @@ def told(answer: Answer, *ids: str) -> tuple[int, bytes, list[tuple[bytes, bytes
 
 @in_real_time
 async def test_another_tenant_is_told_what_anybody_is_told_of_nothing(url: str) -> None:
+    """B79: BerriAI/litellm#39559, smg-project/smg#546, praxis-proxy/ai#489.
+
+    Whoever knew an id went on with a stranger's conversation.
+    """
     async with remembering(url, says("secret")) as it:
         it.tell_tenants_apart()
         conversation = (await it.ask(call("POST", CONVERSATIONS, {}))).json["id"]

@@ -259,7 +259,7 @@ def run(engine: Engine, requests: list[dict[str, object]]) -> tuple[list[Told], 
     return told + serve(engine), jobs, aborted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PROFILES, REQUESTS, st.sampled_from([0, 1, 5]))
 def test_every_job_is_served_once_and_everything_is_given_back(
     of: Profile, requests: list[dict[str, object]], progress_tokens: int
@@ -286,7 +286,7 @@ def test_every_job_is_served_once_and_everything_is_given_back(
         assert set(mirror.keys) == set(engine._ranks[0].pool._users)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PROFILES, REQUESTS, st.sampled_from([0, 1, 5]), st.sampled_from(Role))
 def test_jumping_over_steps_changes_nothing(
     of: Profile, requests: list[dict[str, object]], progress_tokens: int, role: Role

@@ -1,24 +1,24 @@
-"""The databases that the tests of the store run on: a new SQLite file, and a real PostgreSQL."""
+"""The databases that the tests of the store run on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.store.postgres import Postgres, postgres
+from tests.store.databases import KINDS, empty
+from tests.store.postgres import Postgres
 
 
-@pytest.fixture(scope="package")
-def server() -> Iterator[Postgres]:
-    with postgres() as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=KINDS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new empty database of each kind."""
+    """A database of each kind with nothing in its tables."""
+    return empty(request, tmp_path)
+
+
+@pytest.fixture(params=KINDS)
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new database of each kind, without tables."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/maitred.db"
     server: Postgres = request.getfixturevalue("server")

@@ -89,7 +89,8 @@ def new(
 
 
 def end(of: NewResponse, items: Sequence[NewItem] = (), status: str = COMPLETED, **more: Any) -> Finish:
-    return Finish(of.tenant, of.id, status, b'{"n":2}', items, **more)
+    values = {"conversation_id": of.conversation_id, "background": of.background, **more}
+    return Finish(of.tenant, of.id, status, b'{"n":2}', items, **values)
 
 
 async def kept(state: StateStore, question: str = "q", answer: str = "a", **more: Any) -> NewResponse:

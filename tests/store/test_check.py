@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from maitred.store.state import StateStore
 from maitred.store.store import Store
 from tests.store import place
 from tests.store.place import on_loop
-from tests.store.postgres import Postgres, postgres
+from tests.store.postgres import Postgres
 
 
 class Observed(list[str]):
@@ -75,21 +75,15 @@ async def test_after_a_write_that_failed_what_can_only_be_read_is_not_enough(tmp
         await place.kept(state)
 
 
-@pytest.fixture
-def mortal() -> Iterator[Postgres]:
-    with postgres() as server:
-        yield server
-
-
 @on_loop
-async def test_a_server_that_was_killed_is_noticed_at_once_and_so_is_its_return(mortal: Postgres) -> None:
+async def test_a_server_that_was_killed_is_noticed_at_once_and_so_is_its_return(server: Postgres) -> None:
     observed = Observed()
-    async with remembering(mortal.url(), observed) as state:
+    async with remembering(server.make("mortal"), observed) as state:
         await state.check()
-        mortal.kill()
+        server.kill()
         for _ in range(2):
             with pytest.raises(StoreError):
                 await state.check()
-        mortal.start()
+        server.start()
         await state.check()
     assert observed == ["check"] * 4

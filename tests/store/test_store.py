@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import Inspector
 
@@ -165,8 +168,8 @@ async def test_who_prunes_and_who_charges_do_not_wait_for_each_other(server: Pos
 
 
 @on_loop
-async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: str) -> None:
-    stores = [Store.open(url) for _ in range(3)]
+async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(bare: str) -> None:
+    stores = [Store.open(bare) for _ in range(3)]
     versions = await asyncio.gather(*(store.upgrade() for store in stores))
     assert versions == [schema.newest()] * 3
     await stores[0].add_key(KEY)
@@ -176,8 +179,36 @@ async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(url: st
         await store.close()
 
 
+def test_versions_are_those_of_the_migrations() -> None:
+    scripts = ScriptDirectory(str(schema.MIGRATIONS))
+    assert schema.newest() == scripts.get_current_head()
+    assert sorted(script.revision for script in scripts.walk_revisions()) == schema.VERSIONS
+
+
+OPENED = """
+import asyncio, sys
+from maitred.store.store import Store
+
+async def opened():
+    store = Store.open(sys.argv[1])
+    await store.prepare()
+    await store.close()
+
+asyncio.run(opened())
+print("alembic" in sys.modules)
+"""
+
+
+def test_what_is_of_this_version_already_is_opened_without_alembic(tmp_path: Path) -> None:
+    def opened() -> str:
+        said = [sys.executable, "-c", OPENED, f"sqlite:///{tmp_path}/maitred.db"]
+        return subprocess.run(said, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert [opened(), opened()] == ["True", "False"]
+
+
 @on_loop
-async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
+async def test_the_tables_are_those_that_migrations_make(bare: str) -> None:
     def columns(inspector: Inspector) -> dict[str, object]:
         return {
             table: (
@@ -188,7 +219,7 @@ async def test_the_tables_are_those_that_migrations_make(url: str) -> None:
         }
 
     assert state_tables.items.metadata is tables.metadata
-    async with Opened(url) as store, store._engine.connect() as connection:
+    async with Opened(bare) as store, store._engine.connect() as connection:
         made = await connection.run_sync(lambda plain: columns(inspect(plain)))
     name = store._engine.url.drivername.replace("+aiosqlite", "")
     written = create_engine("sqlite://") if name == "sqlite" else create_engine(store._waiting.url)
@@ -213,8 +244,8 @@ async def test_an_older_postgresql_is_not_upgraded_behind_anybodys_back(server: 
 
 
 @on_loop
-async def test_tables_of_a_later_program_are_left_alone(url: str) -> None:
-    async with Opened(url) as store:
+async def test_tables_of_a_later_program_are_left_alone(bare: str) -> None:
+    async with Opened(bare) as store:
         async with store._engine.begin() as connection:
             await connection.exec_driver_sql("UPDATE maitred_version SET version_num = '9999'")
         for doing in (store.prepare, store.upgrade):

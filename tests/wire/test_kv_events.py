@@ -207,7 +207,7 @@ event = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(bent)
 def test_no_bent_message_breaks_anything(how: tuple[str, list[tuple[int, int]], int]) -> None:
     name, places, cut = how
@@ -218,7 +218,7 @@ def test_no_bent_message_breaks_anything(how: tuple[str, list[tuple[int, int]], 
     sound(decode(bytes(payload)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(event, max_size=4))
 @example([{"type": "BlockStored", "block_hashes": [], "token_ids": [], "block_size": 1}])
 def test_no_event_breaks_anything(events: list[Any]) -> None:

@@ -238,7 +238,7 @@ def happenings(draw: st.DrawFn) -> list[tuple[int, Event]]:
     return happen
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(happenings(), st.integers(1, 5))
 def test_however_it_is_taken_the_same_is_there(happen: list[tuple[int, Event]], each: int) -> None:
     often, seldom = Engine(blocks_max=5), Engine(blocks_max=5)

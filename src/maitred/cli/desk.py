@@ -99,7 +99,7 @@ def explain(request_id: str, admin: str, token_file: Path | None, as_json: bool)
     those of requests that ask for a receipt, and as many others as decisions.sample says.
 
     \b
-      maitred explain req-5d0c6e9f0a-1f
+      maitred explain req-5d0c6e9f0a-31
     """
     from urllib.parse import urlencode
 

@@ -6,6 +6,7 @@ Only what `--help` needs is imported at the top; the rest comes when a command i
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -167,11 +168,18 @@ def _load(path: Path | None) -> Config:
 
 @contextmanager
 def _store_errors() -> Iterator[None]:
-    """Exit 2 with one line for each thing wrong in the configuration, 1 when the store cannot be used."""
+    """Exit 2 with one line for each thing wrong in the configuration, 1 when the store cannot be used.
+
+    What the store says, such as that it is a new file, is for whoever called.
+    """
     from maitred.app.keys import NoKeys
     from maitred.config.raw import ConfigError
     from maitred.store.rows import StoreError
 
+    log, said = logging.getLogger("maitred.store"), logging.StreamHandler()
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(said)
     try:
         yield
     except ConfigError as error:
@@ -179,6 +187,9 @@ def _store_errors() -> Iterator[None]:
         sys.exit(2)
     except (NoKeys, StoreError) as error:
         raise click.ClickException(str(error)) from error
+    finally:
+        log.removeHandler(said)
+        log.setLevel(level)
 
 
 def _word(text: str) -> str:
@@ -212,8 +223,9 @@ def _instant(text: str) -> int:
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        return now_ms() + int(parse_duration(text) * 1000)
-    end_ms = int(day.timestamp() * 1000) + 24 * 3600 * 1000
+        end_ms = now_ms() + int(parse_duration(text) * 1000)
+    else:
+        end_ms = int(day.timestamp() * 1000) + 24 * 3600 * 1000
     if end_ms <= now_ms():
         raise ValueError(f"--expires: {text} is over; write a later day")
     return end_ms

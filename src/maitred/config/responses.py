@@ -42,7 +42,12 @@ class Background(Struct, frozen=True):
     ] = 10_000
     running_max: Annotated[
         int,
-        Setting("running", NUMBER, "Most of them that one gateway has in its queues and engines at once."),
+        Setting(
+            "running",
+            NUMBER,
+            "Most of them that one gateway has in its queues and engines at once; as many more may wait for "
+            "their tenants' limits.",
+        ),
     ] = 16
     expires_s: Annotated[
         float, Setting("expires", TIMEOUT, "How long one may wait before it is given up.")

@@ -305,7 +305,7 @@ class Listener:
             )
         if feed.figures.heard_at is None and endpoint.seated - feed.seated >= SILENT_SEATED:
             return (
-                f"nothing was heard at {line.address}, though requests were served",
+                f"nothing was heard at {line.address}, though requests were sent there",
                 "start it with --kv-events-config, or see whether that can be reached",
             )
         return None

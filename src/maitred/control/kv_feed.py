@@ -57,6 +57,11 @@ class Rank:
         self.replay: asyncio.Task[None] | None = None
         self.rests_until = 0.0
 
+    @property
+    def missing(self) -> int:
+        """How many messages lie between the last one taken in and what is held, if that is above 0."""
+        return self.held[0][0] - self.applied - 1 if self.held else 0
+
 
 class Feed:
     """The events of one endpoint. `replay` is None where it tells nothing again; `places` bounds all replays.
@@ -207,7 +212,24 @@ class Feed:
         return True
 
     async def _fill(self, rank: Rank, replay: Replay) -> None:
-        taken, first = 0, rank.applied < 0
+        first = rank.applied < 0
+        taken = await self._take_again(rank, replay, 0)
+        if first and rank.missing > 0:  # the subscription was still on its way, and is there now
+            taken = await self._take_again(rank, replay, taken)
+        if not first:
+            rank.rests_until = self._clock() + COOLDOWN_S
+        if rank.missing > 0:  # what still is, is given up
+            rank.applied += rank.missing
+            self._lost = True
+        while rank.held:
+            message, payload = rank.held.popleft()
+            self._next(rank, message, payload)
+            taken = await self._breathe(taken + len(payload))
+        rank.held = rank.replay = None
+        self.settle()
+
+    async def _take_again(self, rank: Rank, replay: Replay, taken: int) -> int:
+        """Take in what a replay tells; the bytes taken in since others had the loop, after so many before."""
         try:
             async with (
                 self._places,
@@ -223,17 +245,7 @@ class Feed:
         except TimeoutError:
             self.count("replays_failed")
             self._lost = True
-        if not first:  # while the first one ran the subscription may still have been on its way
-            rank.rests_until = self._clock() + COOLDOWN_S
-        if rank.held and rank.held[0][0] > rank.applied + 1:  # what is still missing is given up
-            rank.applied = rank.held[0][0] - 1
-            self._lost = True
-        while rank.held:
-            message, payload = rank.held.popleft()
-            self._next(rank, message, payload)
-            taken = await self._breathe(taken + len(payload))
-        rank.held = rank.replay = None
-        self.settle()
+        return taken
 
     async def _breathe(self, taken: int) -> int:
         """Let others have the loop after so much; what has been taken in since they had it."""

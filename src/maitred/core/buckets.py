@@ -53,9 +53,11 @@ class Bucket:
 
     def level(self, now: float) -> Level:
         """Where it stands; a debt shows as nothing remaining."""
-        reset_s = max(0.0, self.full_at - now)
-        remaining = max(0, int((MINUTE_S - reset_s) / self.unit_s + 1e-6))
-        return Level(self.limit, remaining, reset_s)
+        if self.full_at <= now:
+            return Level(self.limit, self.limit, 0.0)
+        reset_s = self.full_at - now
+        remaining = int((MINUTE_S - reset_s) / self.unit_s + 1e-6)
+        return Level(self.limit, max(0, remaining), reset_s)
 
     def resized(self, limit: int, now: float) -> Bucket:
         """The same bucket under another limit: it keeps what it held, as far as that fits."""

@@ -11,12 +11,11 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 
 from maitred.core import explain, saturation
 from maitred.core.chooser import awaited, may_hope, ready
-from maitred.core.endpoints import EndpointTable
+from maitred.core.endpoints import DRAINING, EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
 from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
@@ -25,8 +24,8 @@ from maitred.core.limiter import Limiter
 from maitred.core.limits import UNLIMITED, Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
+from maitred.core.pools import Pools
 from maitred.core.queue import NEVER
-from maitred.core.receipt import Receipt
 from maitred.core.rights import band_of, is_limited, limited
 from maitred.core.saturation import has_room
 from maitred.core.words import (
@@ -35,7 +34,6 @@ from maitred.core.words import (
     Change,
     Drop,
     Effect,
-    Endpoint,
     Endpoints,
     Failure,
     Go,
@@ -86,10 +84,8 @@ class Gateway:
         self.outbox: list[Effect] = []
         self.waiting = 0
         self._world = World(emit)
-        self._by_pool = self._world.table.by_pool
         self._quarantine, self._slow = self._world.health.quarantine, self._world.health.slow
-        self._pools: dict[str, Pool] = {}
-        self._closed: dict[str, None] = {}  # pools that left while somebody waited
+        self._pools = Pools(settings, self._world.table)
         self._limited = is_limited(settings)
         self._rng = rng
         self._emit = emit
@@ -104,8 +100,8 @@ class Gateway:
         if self._quarantine.suspects and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
         name = request.pool
-        pool = self._pools.get(name) or self._pool(name)
-        queue, limits, endpoints = pool.queue, pool.limits, self._by_pool.get(name, ())
+        pool = self._pools[name]
+        queue, limits, endpoints = pool.queue, pool.limits, pool.endpoints
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
@@ -119,7 +115,7 @@ class Gateway:
                 raise
         pool.budget.request(now)
         queue.push(ticket, limits)
-        self._world.touched.add(name)
+        queue.opens_at = now
         self.waiting += 1
         return ticket
 
@@ -128,11 +124,13 @@ class Gateway:
         if not self.waiting and not self.outbox:
             return []
         effects, self.outbox = self.outbox, []
+        world = self._world
+        everywhere = world.stirred
         if self._slow.next_at is not None:
-            self._world.grow(now, self.settings.health)
-        if self._closed:
+            world.grow(now, self.settings.health)
+            everywhere = True
+        if self._pools.closed:
             self._close(now, effects)
-        stirred, touched = self._world.stirred, self._world.touched
         for pool in self._pools.values():
             queue = pool.queue
             if not queue.waiting:
@@ -140,10 +138,9 @@ class Gateway:
             late = queue.earliest <= now
             if late:
                 self._expire(pool, now, effects)
-            if late or stirred or pool.name in touched or queue.opens_at <= now:
+            if late or everywhere or queue.opens_at <= now:
                 self._seat(pool, now, effects)
-        touched.clear()
-        self._world.stirred = False
+        world.stirred = False
         return effects
 
     def sent(self, leg: Leg, now: float, endpoint: str | None = None) -> None:
@@ -154,12 +151,15 @@ class Gateway:
         if endpoint is None or (real := self.table.by_name.get(endpoint)) is None:
             return
         if (meant := leg.endpoint) is not real:
-            self._pool(meant.pool).left(leg)
+            pool = self._pools[meant.pool]
+            if pool.prefixes is not None:
+                pool.prefixes.left(leg)
             saturation.give_back(leg, now)
-            self._world.touched.add(meant.pool)
+            pool.queue.opens_at = now
             leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
+            leg.fresh, leg.reserved = leg.ticket.fresh, leg.ticket.need
             saturation.reserve(leg, now)
-            self._pool(real.pool).went(leg, now)
+            self._pools[real.pool].went(leg, now)
             self._world.vacated(meant, now)
 
     def answered(self, leg: Leg, now: float) -> None:
@@ -169,7 +169,7 @@ class Gateway:
         leg.phase, leg.answered_at = ANSWERED, now
         if leg.ticket.request.stream:
             saturation.first_token(leg, now)
-            self._world.touched.add(leg.endpoint.pool)
+            self._pools[leg.endpoint.pool].queue.opens_at = now
             self._emit(Answered(now, leg))
         for rival in leg.ticket.legs if len(leg.ticket.legs) > 1 else ():
             if rival is not leg and rival.phase is not OVER:
@@ -186,7 +186,8 @@ class Gateway:
         """The leg is over and its place free; the ticket goes on with its other legs."""
         if usage is not None:
             leg.output_tokens = usage.output_tokens
-        self._free(leg, now)
+        if leg.phase is not OVER:
+            self._free(leg, now)
 
     def fail(self, leg: Leg, failure: Failure, now: float) -> bool:
         """The leg failed. True: the ticket waits again, first in line; False: the shell must finish it."""
@@ -203,41 +204,30 @@ class Gateway:
                 if partner.phase is not OVER:
                     self._free(partner, now)
                     self.outbox.append(Drop(partner))
-            ticket.excluded += (leg.endpoint.name,)
-            ticket.lane += (leg.endpoint.name,)
-            ticket.phase = QUEUED
-            ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
-            pool = self._pool(ticket.request.pool)
-            if pool.prefixes is not None:
-                pool.look_up(ticket, now)
-                pool.send_home(ticket)
-            pool.queue.push(ticket, pool.limits)
-            self._world.touched.add(pool.name)
+            self._pools[ticket.request.pool].put_back(ticket, leg.endpoint.name, now)
             self.waiting += 1
         return again
 
     def finish(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> Outcome:
         """End a ticket in whatever phase it is. The first caller decides; later ones learn what it said."""
-        if ticket.outcome is None:
-            self._end(ticket, outcome, usage, now)
-        return ticket.outcome or outcome
+        if ticket.outcome is not None:
+            return ticket.outcome
+        self._end(ticket, outcome, usage, now)
+        return outcome
 
     def next_wakeup(self) -> float | None:
         """The next instant at which `release` would do something by itself; None while nothing waits."""
         if not self.waiting:
             return None
-        instants = [self._world.health.slow.next_at]
-        for pool in self._pools.values():
-            if pool.queue.waiting:
-                instants += (pool.queue.next_deadline(), pool.queue.opens_at)
-        return min((at for at in instants if at is not None and at < NEVER), default=None)
+        at = min(self._pools.next_at(), NEVER if self._slow.next_at is None else self._slow.next_at)
+        return at if at < NEVER else None
 
     def update(self, change: Change, now: float) -> None:
         """Let the world and the operator in: addresses, what engines say, settings."""
         world, health = self._world, self.settings.health
         if isinstance(change, KvEvents):  # the most frequent by far, and they make no room
             if (endpoint := self.table.by_name.get(change.endpoint)) is not None:
-                self._pool(endpoint.pool).blocks.hear(endpoint, change)
+                self._pools[endpoint.pool].blocks.hear(endpoint, change)
             return
         world.stirred = True
         world.grow(now, health)
@@ -245,13 +235,11 @@ class Gateway:
             case Endpoints(pools=pools):
                 world.list(pools, now)
                 world.place(self.settings)
-                self._forget_pools(pools)
-                for pool in self._pools.values():
-                    pool.keep(self.table.by_name)
+                self._pools.follow(pools)
             case Probed(endpoint=name):
                 world.learn(change, now, health)
                 if (endpoint := self.table.by_name.get(name)) is not None:
-                    self._pool(endpoint.pool).renew(endpoint)
+                    self._pools[endpoint.pool].renew(endpoint)
             case Observed(endpoint=name, load=load):
                 world.observe(name, load, self.settings, now)
             case Held(endpoint=name, held=held):
@@ -264,11 +252,7 @@ class Gateway:
                 self.settings = settings
                 self._limited = is_limited(settings)
                 world.place(settings)
-                for pool in self._pools.values():
-                    pool.apply(settings.pools.get(pool.name, settings.default), settings.bands)
-                    if pool.prefixes is None:
-                        for endpoint in self._by_pool.get(pool.name, ()):
-                            endpoint.begun = 0
+                self._pools.apply(settings)
 
     # -- for whoever watches ----------------------------------------------------------------------
 
@@ -292,16 +276,6 @@ class Gateway:
 
     # -- letting in -------------------------------------------------------------------------------
 
-    def _pool(self, name: str) -> Pool:
-        pool = self._pools.get(name)
-        if pool is None:
-            pool = self._pools[name] = self._new_pool(name)
-        return pool
-
-    def _new_pool(self, name: str) -> Pool:
-        settings = self.settings
-        return Pool(name, settings.pools.get(name, settings.default), settings.bands)
-
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         settings = self.settings
         bands, tenant = settings.bands, settings.tenant
@@ -315,26 +289,26 @@ class Gateway:
             ticket.rank = settings.bands.index(band)
         ttft_s = request.ttft_s or pool.limits.ttft_s
         if ttft_s is not None and (band is first or band.deadline_s is None):
-            pool.hold_to(ticket, ttft_s, self._by_pool.get(pool.name, ()))
+            pool.hold_to(ticket, ttft_s, pool.endpoints)
         if self._limited or identity.limits is not UNLIMITED:
-            holders = limited(self.settings, pool.name, pool.limits.limits, identity)
-            tokens = ticket.prompt_tokens, int(ticket.expected)
-            ticket.hold = self.limiter.take(holders, *tokens, pool.limits.price, now)
+            limits, output_tokens = pool.limits, int(ticket.expected)
+            holders = limited(settings, pool.name, limits.limits, identity)
+            ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, limits.price, now)
         return ticket
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
-        for victim in pool.admit(ticket, self._by_pool.get(pool.name, ()), now, self._later):
-            wait_s = pool.drain_s(self._by_pool.get(pool.name, ()), now)
+        for victim in pool.admit(ticket, pool.endpoints, now, self._later):
+            wait_s = pool.drain_s(pool.endpoints, now)
             self._stop(victim, Outcome.EVICTED, self._later(wait_s), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        queue, endpoints = pool.queue, self._by_pool.get(pool.name, ())
+        queue, endpoints = pool.queue, pool.endpoints
         pool.again_at = NEVER
-        while queue.waiting:
-            if queue.waiting > MANY and not has_room(endpoints, pool.limits, now):
+        while waiting := queue.waiting:
+            if waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
             found = pool.next(endpoints, now)
             if found is None:
@@ -345,55 +319,41 @@ class Gateway:
                     ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
                 )
                 continue
-            endpoint, pool.unexplored = chosen, pool.unexplored + 1
+            endpoint, receipt = chosen, None
+            pool.unexplored += 1
             if pool.unexplored >= EVERY and not ticket.home:
                 endpoint = pool.explore(ticket, chosen, offered, now)
-            receipt = None
             if ticket.request.receipt:  # before it has its seat
                 index, explored = pool.index(ticket, endpoint), endpoint is not chosen
                 receipt = explain.receipt(
                     ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
                 )
-            effects.append(self._go(ticket, endpoint, pool, now, receipt))
-        if queue.waiting or queue.earliest < NEVER:
-            queue.settle_in()
-        if queue.waiting:
-            queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
-            for ticket in list(queue.odd.values()) if self._world.stirred or queue.waiting <= MANY else ():
-                if not may_hope(endpoints, ticket):
-                    self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
-
-    def _go(self, ticket: Ticket, endpoint: Endpoint, pool: Pool, now: float, receipt: Receipt | None) -> Go:
-        pool.queue.serve(ticket, now)
-        self.waiting -= 1
-        turn = self._turn = endpoint.turn = self._turn + 1
-        endpoint.seated += 1
-        attempts = ticket.attempts = ticket.attempts + 1
-        thought, exact = pool.thought(ticket, endpoint)
-        leg = Leg(turn, ticket, endpoint, endpoint.incarnation, attempts, now, thought, exact)
-        saturation.reserve(leg, now)
-        if pool.prefixes is not None:
-            pool.prefixes.seated(ticket, endpoint)
-            if pool.blocks.told:
-                pool.blocks.sent(leg, now)
-        ticket.phase = DISPATCHED
-        legs = ticket.legs = [leg]
-        if receipt is not None:
-            leg.receipt = receipt
-            self._emit(Decided(now, leg))
-        return Go(ticket, legs)
+            self.waiting -= 1
+            self._turn += 1
+            leg = pool.seat(ticket, endpoint, self._turn, now)
+            if receipt is not None:
+                leg.receipt = receipt
+                self._emit(Decided(now, leg))
+            effects.append(Go(ticket, ticket.legs))
+        else:
+            return
+        queue.settle_in()
+        for ticket in list(queue.odd.values()) if self._world.stirred or waiting <= MANY else ():
+            if not may_hope(endpoints, ticket):
+                self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
+        queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        endpoints = self._by_pool.get(pool.name, ())
+        endpoints = pool.endpoints
         while (ticket := pool.queue.overdue(now)) is not None:
             outcome = Outcome.QUEUE_DEADLINE if ready(endpoints) else Outcome.NO_ENDPOINT
             self._stop(ticket, outcome, self._later(pool.drain_s(endpoints, now)), now, effects)
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""
-        for ticket in [ticket for name in self._closed for ticket in self._pools[name].queue.all()]:
+        for ticket in [ticket for name in self._pools.closed for ticket in self._pools[name].queue.all()]:
             self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
-        self._closed.clear()
+        self._pools.closed.clear()
 
     def _stop(
         self, ticket: Ticket, outcome: Outcome, retry_after_s: float, now: float, effects: list[Effect]
@@ -404,42 +364,53 @@ class Gateway:
     # -- ending -----------------------------------------------------------------------------------
 
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
-        name = ticket.request.pool
-        pool = self._pools.get(name) or self._new_pool(name)  # it may have left before its last ticket
+        request, legs = ticket.request, ticket.legs
+        name = request.pool
+        pool = self._pools.get(name) or self._pools.new(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
             pool.queue.remove(ticket)
-            self._world.touched.add(name)  # an endpoint may have been kept for it
+            pool.queue.opens_at = now  # an endpoint may have been kept for it
             self.waiting -= 1
-        if usage is None and any(leg.output_tokens for leg in ticket.legs):
+        if usage is None and any(leg.output_tokens for leg in legs):
             # Cut or left on the way: what was generated counts all the same.
-            output_tokens = sum(leg.output_tokens for leg in ticket.legs)
+            output_tokens = sum(leg.output_tokens for leg in legs)
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
-        for leg in ticket.legs:
+        for leg in legs:
             if leg.phase is not OVER:
                 self._free(leg, now)
                 if outcome in SERVED:
-                    self._world.health.served(leg.endpoint, ticket.request)
+                    self._world.health.served(leg.endpoint, request)
                 if outcome is COMPLETED:
-                    pool.learn(leg, usage, self._by_pool.get(name, ()), now)
+                    pool.learn(leg, usage, pool.endpoints, now)
         used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
         if ticket.attempts:
             pool.ended(ticket, used)
-        if ticket.hold is not None:
-            self._settle(ticket.hold, ticket, used, now)
+        if (hold := ticket.hold) is not None:
+            self._settle(hold, ticket, used, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
     def _free(self, leg: Leg, now: float) -> None:
-        pool = self._pools.get(leg.endpoint.pool)  # of another where the leg went elsewhere
-        if pool is not None and leg.phase is not OVER:
-            pool.left(leg)
-        self._world.free(leg, now)
+        """The leg is over, which it was not; its place may be had again."""
+        leg.phase, endpoint = OVER, leg.endpoint
+        pool = self._pools.get(endpoint.pool)  # another than its ticket's where the leg went elsewhere
+        if pool is not None:
+            pool.queue.opens_at = now
+            if pool.prefixes is not None:
+                pool.prefixes.left(leg)
+        saturation.give_back(leg, now)
+        if endpoint.state is DRAINING:
+            self._world.vacated(endpoint, now)
 
     def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
         if ticket.attempts:
-            tokens = used.prompt_tokens, used.cached_tokens, used.output_tokens
-            self.limiter.settle(hold, *tokens, used.exact, now)
+            prompt_tokens, cached_tokens, output_tokens = (
+                used.prompt_tokens,
+                used.cached_tokens,
+                used.output_tokens,
+            )
+            self.limiter.settle(hold, prompt_tokens, cached_tokens, output_tokens, used.exact, now)
         else:
             self.limiter.give_back(hold, now)
 
@@ -449,8 +420,8 @@ class Gateway:
             return False
         if ticket.attempts >= self.settings.attempts_max or now >= ticket.give_up_at:
             return False
-        pool = self._pool(ticket.request.pool)
-        if not may_hope(self._by_pool.get(pool.name, ()), ticket, leg.endpoint.name):
+        pool = self._pools[ticket.request.pool]
+        if not may_hope(pool.endpoints, ticket, leg.endpoint.name):
             return False
         return failure.kind not in ANSWERS or pool.budget.take(now)
 
@@ -460,14 +431,3 @@ class Gateway:
         So those who are refused together do not return together.
         """
         return max(1.0, wait_s) * (1 + self._rng.random() / 4)
-
-    def _forget_pools(self, listed: Mapping[str, object]) -> None:
-        """Drop pools that are no more, and have `release` stop those who wait there."""
-        self._closed.clear()
-        for name, pool in list(self._pools.items()):
-            if name in listed:
-                continue
-            if pool.queue.waiting:
-                self._closed[name] = None
-            elif name not in self.table.by_pool:
-                del self._pools[name]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from maitred.core.candidates import Value, candidates
+from maitred.core.filters import able
 from maitred.core.receipt import Candidate
 from maitred.core.saturation import SATURATION, unread
 from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
@@ -58,16 +59,16 @@ def homes(
 
     None: nobody has room, or a full home is worth the wait. `costs` is told what each costs, for receipts.
     """
-    full, excluded, adapter = SATURATION[limits.saturation], ticket.excluded, ticket.request.adapter
+    if ticket.excluded or ticket.request.adapter:
+        endpoints = able(endpoints, ticket)
+    full = SATURATION[limits.saturation]
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
-    most = next(iter(cached.values())) if cached else 0
-    begun, stream = _begun_tokens(ticket), _stream_tokens(ticket)
+    most = prompt - ticket.fresh if cached else 0  # that anybody has
+    begun, stream = _weights(ticket)
     best: Endpoint | None = None
     least = waiting = NEVER
     for endpoint in endpoints:
-        if endpoint.state is not READY or (excluded and endpoint.name in excluded):
-            continue
-        if adapter and adapter not in endpoint.facts.adapters:
+        if endpoint.state is not READY:
             continue
         tokens: float = prompt + stream * (endpoint.running + 1)
         had = cached.get(endpoint.name, 0) if cached else 0
@@ -81,7 +82,7 @@ def homes(
         cost = (tokens + MISS * (most - had)) / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
-        if cost > least or (cost == least and best is not None and endpoint.turn >= best.turn):
+        if cost >= least and (cost > least or (best is not None and endpoint.turn >= best.turn)):
             continue  # full or not
         if not full(endpoint, ticket, limits, now):
             best, least = endpoint, cost
@@ -90,17 +91,15 @@ def homes(
     return best if least <= waiting else None
 
 
-def _begun_tokens(ticket: Ticket) -> float:
-    """As how many tokens to be read each beginning counts that an endpoint has, for this ticket."""
-    if ticket.home or ticket.reuse < SHARED:
-        return 0.0
-    return BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
-
-
-def _stream_tokens(ticket: Ticket) -> float:
-    """As how many tokens to be read each running stream counts, for this ticket."""
-    answer = ticket.expected  # theirs are much the same
-    return STREAM_TOKENS + ticket.fresh * min(1.0, WAIT_TOKENS / answer) if answer else STREAM_TOKENS
+def _weights(ticket: Ticket) -> tuple[float, float]:
+    """As how many tokens to be read count, for this ticket, each beginning and each running stream."""
+    begun = 0.0
+    stream: float = STREAM_TOKENS
+    if not ticket.home and ticket.reuse >= SHARED:
+        begun = BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
+    if answer := ticket.expected:  # theirs are much the same
+        stream += ticket.fresh * (WAIT_TOKENS / answer if answer > WAIT_TOKENS else 1.0)
+    return begun, stream
 
 
 def homes_seen(
@@ -109,8 +108,8 @@ def homes_seen(
     """What each endpoint costs, in seconds, and of what that is made."""
     costs: dict[str, float] = {}
     homes(endpoints, ticket, limits, now, costs)
-    begun, stream = _begun_tokens(ticket), _stream_tokens(ticket)
-    most = next(iter(ticket.cached.values())) if ticket.cached else 0
+    begun, stream = _weights(ticket)
+    most = ticket.prompt_tokens - ticket.fresh if ticket.cached else 0
 
     def told(endpoint: Endpoint) -> Value:
         token_s, prompt = endpoint.slowness / endpoint.share / endpoint.speed, ticket.prompt_tokens

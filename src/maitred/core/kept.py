@@ -15,12 +15,6 @@ THOUGHT_MIN = 8192.0
 """Tokens that have to be thought cached before it is believed how much of them was there."""
 
 
-def predicted(leg: Leg) -> int:
-    """Tokens of its prompt that its endpoint should have cached."""
-    thought, endpoint = leg.thought, leg.endpoint
-    return thought if leg.exact or endpoint.kept == 1.0 else int(thought * endpoint.kept)
-
-
 def learn(leg: Leg, usage: Usage) -> None:
     """An answer is over of which something was thought cached.
 
@@ -35,7 +29,7 @@ def learn(leg: Leg, usage: Usage) -> None:
     if leg.exact:
         endpoint.told += 1
     elif leg.incarnation == endpoint.incarnation:
-        endpoint.thought = FADE * endpoint.thought + thought
-        endpoint.found = FADE * endpoint.found + found
-        if endpoint.thought >= THOUGHT_MIN and endpoint.found > 0.0:
-            endpoint.kept = endpoint.found / endpoint.thought
+        endpoint.thought = all_thought = FADE * endpoint.thought + thought
+        endpoint.found = all_found = FADE * endpoint.found + found
+        if all_thought >= THOUGHT_MIN and all_found > 0.0:
+            endpoint.kept = all_found / all_thought

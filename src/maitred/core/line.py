@@ -10,8 +10,7 @@ at first.
 from __future__ import annotations
 
 import math
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 UNKNOWN = 10.0
 """Variance of a parameter of which nothing is known, in that of a reading: the first one is believed."""
@@ -26,7 +25,8 @@ LEAST, MOST = 1e-7, 100.0
 """Bounds of both parameters, in seconds: less than any machine takes for anything, and more."""
 
 
-class Line(Struct, gc=False):
+@dataclass(slots=True)  # a Struct's attributes cost many times as much to set
+class Line:
     """`base + slope * x` seconds, from a guess of both.
 
     `told` counts the readings, `error` is how far predictions were off lately: the mean |log(thought / seen)|

@@ -23,13 +23,14 @@ from maitred.core.words import (
     EndpointState,
     Identity,
     Leg,
+    Phase,
     PoolSettings,
     Request,
     Ticket,
     Usage,
 )
 
-READY = EndpointState.READY
+READY, QUEUED, DISPATCHED = EndpointState.READY, Phase.QUEUED, Phase.DISPATCHED
 GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.RESPONSES) for api in Api]
 """Whether an API's answers are generated, by its number: to hash a member takes longer than all the rest."""
 RECENT = 0.1
@@ -41,21 +42,24 @@ MODELS_MAX = 1024
 """Names of one pool, aliases and adapters, whose answers are told apart."""
 HOLD_S = 2.0
 """So long may others pass one that is next and fits nowhere."""
-RATIO_MAX = 8.0
+REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
+"""Part of prompts that caches have: a first guess, and how much one request moves it."""
+RATIO_MIN, RATIO_MAX = 1 / 8, 8.0
 """A prompt that differs more from its estimate, either way, tells nothing of others."""
 
 
 class Pool:
-    """One pool. `service_s` is the mean time of a whole answer, None until there was one."""
+    """One pool and its `endpoints`. `service_s` is the mean time of an answer, None until there was one."""
 
     __slots__ = (
-        "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "choose", "limits", "name",
-        "prefixes", "queue", "service_s", "unexplored",
+        "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "choose", "endpoints", "limits",
+        "name", "prefixes", "queue", "reuse", "service_s", "unexplored",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         self.name = name
         self.limits = limits
+        self.endpoints: Sequence[Endpoint] = ()
         self.choose = policy(limits)
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
@@ -67,6 +71,7 @@ class Pool:
         self._see_prefixes()
         self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
+        self.reuse = REUSE_GUESS  # part of prompts that caches are thought to have
         self._fresh = 1.0  # part of prompts that engines do not have in their caches already
 
     def apply(self, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -108,11 +113,11 @@ class Pool:
             if most and most < expected:
                 expected = float(most)
             expected *= request.sequences
-        cached, home, reuse = NOTHING_CACHED, "", 0.0
-        if (prefixes := self.prefixes) is None:
-            fresh = int(prompt_tokens * self._fresh)
+        home, prefixes = "", self.prefixes
+        if prefixes is None:
+            cached, reuse, fresh = NOTHING_CACHED, 0.0, int(prompt_tokens * self._fresh)
         else:
-            cached, reuse, fresh = prefixes.match(request, prompt_tokens), prefixes.reuse, prompt_tokens
+            cached, reuse, fresh = prefixes.match(request, prompt_tokens), self.reuse, prompt_tokens
             if self.blocks.told:
                 cached = self._told(request, cached, now)
             for name, tokens in cached.items():  # the first has the most
@@ -153,29 +158,57 @@ class Pool:
         cached = prefixes.match(ticket.request, ticket.prompt_tokens)
         if self.blocks.told:
             cached = self._told(ticket.request, cached, now)
-        ticket.cached, ticket.reuse = cached, prefixes.reuse
+        ticket.cached, ticket.reuse = cached, self.reuse
         fresh = ticket.prompt_tokens - next(iter(cached.values()), 0)  # the first has the most
         ticket.need += fresh - ticket.fresh
         ticket.fresh = fresh
 
-    def thought(self, ticket: Ticket, endpoint: Endpoint) -> tuple[int, bool]:
-        """How much of the prompt should be there, and whether its engine told so; -1 where nobody knows."""
-        if self.prefixes is None:
-            return -1, False
-        name = endpoint.name
-        return ticket.cached.get(name, 0), name in self.blocks.told and bool(ticket.request.blocks)
+    def seat(self, ticket: Ticket, endpoint: Endpoint, number: int, now: float) -> Leg:
+        """Seat a ticket: its leg, and what it takes there beside what should be there already."""
+        prefixes, told, cold = self.prefixes, self.blocks.told, not ticket.home
+        prompt, fresh, thought, exact = ticket.prompt_tokens, ticket.fresh, -1, False
+        need = ticket.need - fresh
+        self.queue.serve(ticket, now)
+        endpoint.turn, endpoint.seated = number, endpoint.seated + 1
+        if prefixes is not None:
+            if prompt:
+                self.reuse += REUSE_WEIGHT * ((prompt - fresh) / prompt - self.reuse)
+            if cold:
+                endpoint.cold = number
+            thought = ticket.cached.get(endpoint.name, 0)
+            exact = endpoint.name in told and bool(ticket.request.blocks)
+            fresh = prompt - (thought if exact else int(thought * endpoint.kept))
+        tries = ticket.attempts = ticket.attempts + 1
+        # By position, as a ticket.
+        leg = Leg(
+            number, ticket, endpoint, endpoint.incarnation, tries, now, thought, exact, fresh, fresh + need
+        )
+        ticket.phase, ticket.legs = DISPATCHED, [leg]
+        saturation.reserve(leg, now)
+        if prefixes is not None:
+            prefixes.sent(ticket.request, endpoint, cold)
+            if told:
+                self.blocks.sent(leg, now)
+        return leg
 
     def went(self, leg: Leg, now: float) -> None:
         """The request of a leg went elsewhere than was meant, which it has `left`."""
         if self.prefixes is not None:
-            self.prefixes.gave(leg.ticket, leg.endpoint)
+            self.prefixes.sent(leg.ticket.request, leg.endpoint, not leg.ticket.home)
             if self.blocks.told:
                 self.blocks.sent(leg, now)
 
-    def left(self, leg: Leg) -> None:
-        """A leg is over at its endpoint."""
+    def put_back(self, ticket: Ticket, failed: str, now: float) -> None:
+        """Have a ticket wait once more, in its old place, for another seat than where it failed."""
+        ticket.excluded += (failed,)
+        ticket.lane += (failed,)
+        ticket.phase = QUEUED
+        ticket.queue_deadline, ticket.ttft_s = ticket.give_up_at, 0.0  # too late for its goal, not for it
         if self.prefixes is not None:
-            self.prefixes.left(leg)
+            self.look_up(ticket, now)
+            self.send_home(ticket)
+        self.queue.push(ticket, self.limits)
+        self.queue.opens_at = now
 
     def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
         """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
@@ -331,7 +364,7 @@ class Pool:
                 estimate = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
                 if not request.prompt_exact and estimate:
                     seen = prompt_tokens / estimate
-                    if 1 / RATIO_MAX < seen < RATIO_MAX:
+                    if RATIO_MIN < seen < RATIO_MAX:
                         self._ratio += RATIO_WEIGHT * (seen - self._ratio)
         if ticket.flow is not None:
             fresh_tokens = (prompt_tokens or ticket.prompt_tokens) - usage.cached_tokens

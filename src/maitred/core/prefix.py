@@ -16,7 +16,7 @@ from itertools import accumulate, repeat
 
 from maitred.core.masks import Masks
 from maitred.core.recipe import Recipe
-from maitred.core.words import NOTHING_CACHED, Endpoint, Leg, Request, Ticket
+from maitred.core.words import NOTHING_CACHED, Endpoint, Leg, Request
 
 PIECES = [512] * 8 + [1024] * 28 + [4096] * 24
 BYTE_ENDS: tuple[int, ...] = tuple(accumulate(PIECES))
@@ -29,8 +29,6 @@ MEMORY: dict[str | Recipe, float] = {"llm-d": 1, "llm-d-blend": 1, "smg-cache-aw
 """Policies that go by what was sent and nothing else, as their originals do: so many times its cache is kept
 in mind of an endpoint. 14 are 2**24 characters, with Qwen3-32B on two H100. All others reckon as engines do.
 """
-REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
-"""Part of prompts that caches have: a first guess, and how much one request moves it."""
 FADES = 8
 """With each prompt so many keys may be forgotten, and twice as many as it has: no one prompt pays for all."""
 
@@ -62,11 +60,10 @@ class Prefixes:
     what runs there too.
     """
 
-    __slots__ = ("_held", "_masks", "memory", "reuse")
+    __slots__ = ("_held", "_masks", "memory")
 
     def __init__(self) -> None:
         self.memory = 0.0
-        self.reuse = REUSE_GUESS
         self._masks = Masks()
         self._held: dict[str, Held] = {}
 
@@ -106,21 +103,8 @@ class Prefixes:
                 return cached
             end -= 1
 
-    def seated(self, ticket: Ticket, endpoint: Endpoint) -> None:
-        """A ticket got its seat, and the endpoint will have its prompt."""
-        prompt = ticket.prompt_tokens
-        if prompt:
-            self.reuse += REUSE_WEIGHT * ((prompt - ticket.fresh) / prompt - self.reuse)
-        if not ticket.home:
-            endpoint.cold = endpoint.turn
-        self.sent(ticket.request, endpoint, begins=not ticket.home)
-
-    def gave(self, ticket: Ticket, endpoint: Endpoint) -> None:
-        """The endpoint has the prompt of this ticket, whoever was meant to."""
-        self.sent(ticket.request, endpoint, begins=not ticket.home)
-
-    def sent(self, request: Request, endpoint: Endpoint, *, begins: bool = False) -> None:
-        """The endpoint has this prompt now, and others go for it."""
+    def sent(self, request: Request, endpoint: Endpoint, begins: bool = False) -> None:
+        """The endpoint has this prompt now, and others go for it; `begins`: nobody had much of it."""
         keys = request.prefix or request.blocks
         if not keys:
             return
@@ -130,6 +114,7 @@ class Prefixes:
         first = self._use(held, keys)
         if begins and first is not None:
             held.beginnings.add(first)
+            endpoint.begun = len(held.beginnings)
         room: float = endpoint.facts.kv_tokens or TOKENS_GUESS
         if self.memory:
             room *= self.memory
@@ -138,7 +123,7 @@ class Prefixes:
             room -= endpoint.reserved
         if held.tokens > room:
             self._fade(held, room, FADES + 2 * len(keys))
-        endpoint.begun = len(held.beginnings)
+            endpoint.begun = len(held.beginnings)
 
     def left(self, leg: Leg) -> None:
         """A leg is over: from now on others may take the place of what it had in the cache."""
@@ -169,42 +154,44 @@ class Prefixes:
 
     def _use(self, held: Held, keys: Sequence[int]) -> int | None:
         """One more leg uses these; the first that is new."""
-        users, idle, masks = held.users, held.idle, self._masks.by_key
-        first = None
+        users, idle, masks, bit = held.users, held.idle, self._masks.by_key, held.bit
+        first, tokens = None, 0
         for key in reversed(keys):
             if key in users:
                 users[key] += 1
                 break
             users[key] = 1
             if size := idle.pop(key, 0):
-                held.tokens -= size
+                tokens += size
             else:
-                masks[key] = masks.get(key, 0) | held.bit
+                masks[key] = masks.get(key, 0) | bit
                 first = key
+        held.tokens -= tokens
         return first
 
     def _leave(self, held: Held, request: Request, keys: Sequence[int]) -> None:
-        """One leg less uses these. Of those nobody uses the last of the prompt will be the first to go."""
-        users, unused = held.users, []
+        """One leg less uses these."""
+        users, unused = held.users, 0
         for key in reversed(keys):
             count = users.pop(key, 0)
             if count != 1:
                 if count:
                     users[key] = count - 1
                 break
-            unused.append(key)
+            unused += 1
         if unused:
-            self._rest(held, request, len(keys), unused)
+            self._rest(held, request, keys, unused)
 
-    def _rest(self, held: Held, request: Request, count: int, unused: Sequence[int]) -> None:
-        """Nobody uses these any more, the last of so many of a prompt, in the order in which they will go."""
-        tokens, end = request.block_tokens, 1
+    def _rest(self, held: Held, request: Request, keys: Sequence[int], unused: int) -> None:
+        """Nobody uses so many of these any more, the last ones: the last will be the first to go."""
+        idle, count, tokens, end, whole = held.idle, len(keys), request.block_tokens, 1, 0
         sizes: Iterable[int] = repeat(1)
         if request.prefix:
             tokens, end, sizes = _tokens(request, count), BYTE_ENDS[count - 1], reversed(PIECES[:count])
-        for key, size in zip(unused, sizes, strict=False):
-            held.idle[key] = its = size * tokens // end or 1  # or what holds none would be kept for ever
-            held.tokens += its
+        for key, size in zip(reversed(keys[count - unused :]), sizes, strict=False):
+            idle[key] = its = size * tokens // end or 1  # or what holds none would be kept for ever
+            whole += its
+        held.tokens += whole
 
     def _fade(self, held: Held, room: float, most: int) -> None:
         """Forget what was not used for longest until no more than `room` is left; so many keys at most."""
@@ -229,8 +216,8 @@ def _tokens(request: Request, keys: int, prompt_tokens: int = 0) -> int:
     """Tokens of the prompt up to the end of so many keys."""
     if not request.prefix:
         return keys * request.block_tokens
-    prompt, end = prompt_tokens or request.prompt_tokens, BYTE_ENDS[keys - 1]
-    if request.body_bytes > MEDIA_BYTES_PER_TOKEN * prompt:  # most of it is media, which keys hold little of
+    prompt, end, body_bytes = prompt_tokens or request.prompt_tokens, BYTE_ENDS[keys - 1], request.body_bytes
+    if body_bytes > MEDIA_BYTES_PER_TOKEN * prompt:  # most of it is media, which keys hold little of
         return min(prompt, end // BYTES_PER_TOKEN)
-    tokens = end * prompt // (request.body_bytes or 1)
+    tokens = end * prompt // (body_bytes or 1)
     return tokens if tokens < prompt else prompt  # noqa: FURB136 - a call takes ten times as long

@@ -171,14 +171,14 @@ class PoolQueue:
         """Let a ticket wait, behind all of its tenant that come before it."""
         self._limits = limits
         if not self.waiting:
-            self.alone = ticket
-        else:
-            self._line_up(self.alone)
-            self._line_up(ticket)
+            self.alone, self.waiting = ticket, 1
+            self.body_bytes, self.earliest = ticket.request.body_bytes, ticket.queue_deadline
+            return
+        self._line_up(self.alone)
+        self._line_up(ticket)
         self.waiting += 1
         self.body_bytes += ticket.request.body_bytes
-        if ticket.queue_deadline < self.earliest:  # noqa: PLR1730 - a call takes ten times as long
-            self.earliest = ticket.queue_deadline
+        self.earliest = min(self.earliest, ticket.queue_deadline)
 
     def _line_up(self, ticket: Ticket | None) -> None:
         self.alone = None
@@ -193,15 +193,18 @@ class PoolQueue:
 
     def remove(self, ticket: Ticket) -> None:
         """Take a waiting ticket out, whatever the reason."""
-        self._take(ticket)
+        if ticket is self.alone:
+            self._rest()
+        else:
+            self._take(ticket)
 
     def serve(self, ticket: Ticket, now: float) -> None:
         """Take a ticket out because it is seated, and count to its tenant and band what that costs."""
         self._served_at = now
-        found = self._take(ticket)
-        if found is None:
-            return  # it was alone: nobody had to wait for it
-        band, flow = found
+        if ticket is self.alone:  # nobody had to wait for it
+            self._rest()
+            return
+        band, flow = self._take(ticket)
         cost = cost_of(ticket.prompt_tokens, ticket.expected)
         band.pace.seated(now)
         for other in self._bands.values():
@@ -218,13 +221,9 @@ class PoolQueue:
             band.charge(ticket.flow, FAIRNESS[self._limits.fairness](cost) - ticket.charged)
             ticket.flow = None
 
-    def _take(self, ticket: Ticket) -> tuple[Band, Flow] | None:
+    def _take(self, ticket: Ticket) -> tuple[Band, Flow]:
         self.waiting -= 1
         self.body_bytes -= ticket.request.body_bytes
-        if ticket is self.alone:
-            self.alone = None
-            self._rest()
-            return None
         band = self._bands[ticket.band]
         flow = band.remove(ticket)
         if ticket.lane:
@@ -235,6 +234,8 @@ class PoolQueue:
             del self._at_home[ticket.home]
         if self.held_at:
             self.held_at.pop(id(ticket), None)
+        if not self.waiting:
+            self._rest()
         return band, flow
 
     def heads(self) -> Iterator[Ticket]:
@@ -254,9 +255,6 @@ class PoolQueue:
 
     def settle_in(self) -> None:
         """Watch the deadlines of those who came since the last time and had to stay."""
-        if not self.waiting:
-            self._rest()
-            return
         self._line_up(self.alone)
         for ticket in self._fresh:
             if ticket.phase is QUEUED:
@@ -270,6 +268,8 @@ class PoolQueue:
 
     def _rest(self) -> None:
         """Nobody waits any more."""
+        self.alone = None
+        self.waiting = self.body_bytes = 0
         self.earliest = self.opens_at = NEVER
         if self._deadlines or self._fresh:
             self._fresh.clear()

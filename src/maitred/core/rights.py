@@ -32,11 +32,13 @@ def limited(settings: Settings, pool: str, limits: Limits, identity: Identity) -
 
     A tenant that the settings do not name is a guest.
     """
-    tenant = settings.tenants.get(identity.tenant)
-    kind, tenant = ("guest", settings.tenant) if tenant is None else ("tenant", tenant)
-    named = (
-        (kind, identity.tenant, tenant.limits),
-        ("key", identity.key, identity.limits),
-        ("model", pool, limits),
-    )
-    return [(f"{kind} {name}", limits) for kind, name, limits in named if limits != UNLIMITED]
+    found, kind, tenant = [], "tenant", settings.tenants.get(identity.tenant)
+    if tenant is None:
+        kind, tenant = "guest", settings.tenant
+    if tenant.limits is not UNLIMITED:
+        found.append((f"{kind} {identity.tenant}", tenant.limits))
+    if identity.limits is not UNLIMITED:
+        found.append((f"key {identity.key}", identity.limits))
+    if limits is not UNLIMITED:
+        found.append((f"model {pool}", limits))
+    return found

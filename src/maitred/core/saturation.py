@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable
 
 from maitred.core import speed
-from maitred.core.kept import predicted
 from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Settings, Ticket
 
 CAP_START = 64
@@ -80,11 +79,10 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
 
     Asked of each endpoint for each request, so `kv_full` is written out here; a test holds them together.
     """
-    cap, left = limits.cap or endpoint.cap or CAP_START, 1.0
+    running, cap, left = endpoint.running, limits.cap or endpoint.cap or CAP_START, 1.0
     if ticket.rank or endpoint.share < 1.0:
         left = part(ticket)
         cap = max(1, int(cap * endpoint.share * left))
-    running = endpoint.running
     if running >= cap or endpoint.rests_until > now:
         return True
     if not running:
@@ -92,10 +90,8 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
     kv_tokens = endpoint.facts.kv_tokens
     if kv_tokens and endpoint.reserved + ticket.need > kv_tokens * left:
         return True
-    if limits.ttft_s is None:
-        return False
-    ahead = ahead_s(ticket.rank, limits.ttft_s)
-    return endpoint.unread > ahead * endpoint.speed
+    ttft_s = limits.ttft_s
+    return ttft_s is not None and endpoint.unread > ahead_s(ticket.rank, ttft_s) * endpoint.speed
 
 
 SATURATION: dict[str, Full] = {
@@ -139,25 +135,22 @@ def backlog_s(endpoint: Endpoint) -> float:
 
 
 def reserve(leg: Leg, now: float) -> None:
-    """Set aside what its ticket needs at its endpoint.
+    """Set aside at its endpoint what the leg has `reserved`.
 
     Only the first token of a stream tells when its prompt has been read, so only streams count as unread.
     """
-    endpoint, ticket = leg.endpoint, leg.ticket
-    speed.ran(endpoint, now)
-    running = endpoint.running = endpoint.running + 1
-    fresh = ticket.fresh
-    if leg.thought >= 0:
-        fresh = ticket.prompt_tokens - predicted(leg)
-    leg.fresh = fresh
-    reserved = leg.reserved = fresh + ticket.need - ticket.fresh
-    endpoint.reserved += reserved
+    endpoint = leg.endpoint
+    running = endpoint.running
+    endpoint.busy_s += running * (now - endpoint.busy_at)  # `speed.ran`, written out for every request
+    endpoint.busy_at = now
+    endpoint.running = running = running + 1
+    endpoint.reserved += leg.reserved
     if running > endpoint.busiest:  # noqa: PLR1730 - a call takes ten times as long
         endpoint.busiest = running
-    if ticket.request.stream:
-        ahead = leg.ahead = unread(endpoint, now)
+    if leg.ticket.request.stream:
+        ahead, fresh = unread(endpoint, now), leg.fresh
+        leg.ahead, leg.unread = ahead, fresh
         leg.read_at = now + (ahead + fresh) / endpoint.speed
-        leg.unread = fresh
         endpoint.unread += fresh
         if not endpoint.reading:
             endpoint.read_since = now
@@ -175,8 +168,10 @@ def grow(leg: Leg, output_tokens: int) -> None:
 def give_back(leg: Leg, now: float) -> None:
     """The leg is over."""
     endpoint = leg.endpoint
-    speed.ran(endpoint, now)
-    endpoint.running -= 1
+    running = endpoint.running
+    endpoint.busy_s += running * (now - endpoint.busy_at)  # `speed.ran` once more
+    endpoint.busy_at = now
+    endpoint.running = running - 1
     endpoint.reserved -= leg.reserved
     leg.reserved = 0
     if leg.number in endpoint.reading:

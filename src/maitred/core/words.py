@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from maitred.core.holders import Hold
-from maitred.core.limits import UNLIMITED, Accounts, Limits, Periods, Price
+from maitred.core.limits import FREE, UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.line import Line
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.receipt import Receipt
@@ -303,12 +303,12 @@ class Leg(Struct, eq=False):
     seated_at: float
     thought: int = -1
     exact: bool = False
+    fresh: int = 0
+    reserved: int = 0
     phase: LegPhase = LegPhase.SEATED
     sent_at: float = 0.0
     answered_at: float = 0.0
     output_tokens: int = 0
-    reserved: int = 0
-    fresh: int = 0
     unread: int = 0
     ahead: float = 0.0
     read_at: float = 0.0
@@ -432,7 +432,7 @@ class PoolSettings(Struct, frozen=True):
     ttft_s: float | None = None
     tpot_s: float | None = None
     limits: Limits = UNLIMITED
-    price: Price = Price()
+    price: Price = FREE
     speed: float = SPEED_GUESS
     places: Mapping[str, Place] = {}
     zone: str = ""

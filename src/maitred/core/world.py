@@ -1,8 +1,7 @@
 """What the core knows of the world: the endpoints, their health, and what the operator holds.
 
 Addresses, probes, metrics and the operator's word enter here; nothing here chooses or waits. `stirred` says
-that something has changed by which somebody's last hope may have gone; `touched` names the pools in which
-somebody may find room that had none.
+that something has changed by which somebody's last hope may have gone.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from maitred.core.endpoints import DRAINING, EJECTED, READY, EndpointTable, Sign
 from maitred.core.events import Emit, EndpointMoved
 from maitred.core.health import SAID, Health
 from maitred.core.outcome import FailureKind
-from maitred.core.words import Endpoint, Failure, HealthSettings, Leg, LegPhase, Load, Place, Probed, Settings
+from maitred.core.words import Endpoint, Failure, HealthSettings, Leg, Load, Place, Probed, Settings
 
-OVER = LegPhase.OVER
 ANYWHERE = Place()
 ANSWERS = (*SAID, FailureKind.STATUS_429)
 """Failures that are answers: asking again costs an engine that is in trouble."""
@@ -29,7 +27,6 @@ class World:
         self.table = EndpointTable()
         self.health = Health(self.table)
         self.stirred = False
-        self.touched: set[str] = set()
         self._holds: dict[str, None] = {}  # endpoints held by the operator, also while they are not listed
         self._emit = emit
 
@@ -37,7 +34,6 @@ class World:
         """Give those on their slow start the share of now."""
         if self.health.slow.next_at is not None:
             self.health.slow.grow(now, settings)
-            self.touched.update(self.table.by_pool)
 
     # -- what is told -----------------------------------------------------------------------------
 
@@ -114,17 +110,7 @@ class World:
             if verdict is not None:
                 self.move(endpoint, *verdict, now)
 
-    # -- places -----------------------------------------------------------------------------------
-
-    def free(self, leg: Leg, now: float) -> None:
-        """The leg is over; its place may be had again."""
-        if leg.phase is OVER:
-            return
-        leg.phase = OVER
-        saturation.give_back(leg, now)
-        self.touched.add(leg.endpoint.pool)
-        if leg.endpoint.state is DRAINING:
-            self.vacated(leg.endpoint, now)
+    # -- moves ------------------------------------------------------------------------------------
 
     def vacated(self, endpoint: Endpoint, now: float) -> None:
         """A draining endpoint goes with its last leg."""

@@ -68,7 +68,7 @@ class House:
 
     def mint_id(self) -> str:
         """A request id of our own, never the client's."""
-        return f"{self._id_prefix}{next(self._ids):x}"
+        return f"{self._id_prefix}{next(self._ids)}"
 
     # -- the verbs; the pump follows each that may free or fill a place ----------------------------
 

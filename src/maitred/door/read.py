@@ -52,7 +52,7 @@ JSON = b"application/json"
 NO_KEYS: tuple[int, ...] = ()
 
 
-class Order(Struct):
+class Order(Struct, gc=False):
     """One request, read.
 
     `parts` is the body for the engine, `forwarded` the header lines that go with it. `hides_usage`: the
@@ -92,11 +92,10 @@ def read(
     api = APIS[path]
     asked = requests.decode(api, body, rules)
     route = _route(asked.model, models, identity)
+    generates = api in length.KEYS
     limits, output, bound = route.limits, asked.output_tokens_max, 0
-    bounds: tuple[str, ...] = ()
-    if limits is not UNBOUNDED and api in length.KEYS:
+    if generates and limits is not UNBOUNDED:
         output = length.output_max(api, asked, limits)
-        bounds = (length.LIMITED_KEYS if limits.output else length.KEYS)[api]
         if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
             bound = output
         if limits.context and asked.prompt_tokens + output > limits.context:
@@ -109,7 +108,7 @@ def read(
         identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
     salt, prefix = "", NO_KEYS
-    if (route.keyed or route.salter is not None) and api in length.KEYS:
+    if generates and (route.keyed or route.salter is not None):
         salt, prefix = _known_by(asked, api, route, identity, len(body))
     salted = salt if route.salter is not None else ""
     session = said.session or asked.session
@@ -138,6 +137,7 @@ def read(
     )
     parts: list[bytes | memoryview] = [body]
     if hides_usage or bound or route.served_as is not None or salted:
+        bounds = (length.LIMITED_KEYS if limits.output else length.KEYS)[api] if bound else ()
         edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
         parts = edit.apply(body, edits)
     return Order(request, identity, route, path, parts, said.forwarded, hides_usage, salt, shows_receipt)

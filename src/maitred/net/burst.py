@@ -4,8 +4,7 @@ A write to a socket that somebody waits on wakes him, on another core more often
 is dearer than the copy. Writes spread over a turn find their readers asleep again each time; one after the
 other they find them awake, and the kernel's code in the cache besides. Under load that is a sixth of what a
 request costs, and nobody waits longer: what is written early in a turn would only be read early by someone
-whose next question is taken in the next turn. The chunks of a stream do not wait: paced as engines make
-them they come one by one.
+whose next question is taken in the next turn.
 """
 
 from __future__ import annotations
@@ -37,10 +36,14 @@ class Burst:
     def flush(self) -> None:
         """Let all of it leave now."""
         held = self.held
-        while held:
-            transport, parts = held.popleft()
-            if not transport.is_closing():  # else it was lost since
-                transport.writelines(parts)
+        try:
+            while held:
+                transport, parts = held.popleft()
+                if not transport.is_closing():  # else it was lost since
+                    transport.writelines(parts)
+        finally:
+            if held:  # one write failed; the others are not to wait for one more
+                asyncio.get_running_loop().call_soon(self.flush)
 
 
 class _Line(asyncio.Transport):
@@ -58,11 +61,13 @@ class _Line(asyncio.Transport):
 
     def writelines(self, list_of_data: Iterable[Data]) -> None:
         """See asyncio.WriteTransport; who calls it changes the list no more."""
-        burst = self._burst
+        burst, transport = self._burst, self._transport
         held = burst.held
+        if held and held[-1][0] is transport:
+            burst.flush()  # who writes on and on hears in time that his reader is slow
         if not held:
             asyncio.get_running_loop().call_soon(burst.flush)
-        held.append((self._transport, list_of_data))
+        held.append((transport, list_of_data))
         if len(held) >= burst.writes_max:
             burst.flush()
 

@@ -87,9 +87,6 @@ class Line(Protocol):
 
     transport: asyncio.Transport
 
-    def at_once(self) -> asyncio.Transport:
-        """The transport for what is to leave as it is written, behind all that was written before."""
-
     def done(self, exchange: HttpExchange, *, keep: bool) -> None:
         """The answer is over."""
 
@@ -120,7 +117,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     _keep: bool = True
     _chunked: bool = False
     _by_close: bool = False  # nothing but the connection's close tells the client that it has all
-    _write: Callable[[bytes], object] = LATER
+    _write: Callable[[tuple[bytes, ...]], object] = LATER
 
     @property
     def started(self) -> bool:
@@ -169,20 +166,20 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self._keep, self._by_close = False, True
-        self._write = self._line.at_once().write
-        self._write(self._head(status, headers) + b"\r\n" + self._framed(body))
+        self._write = self._line.transport.writelines
+        self._write((self._head(status, headers) + b"\r\n" + self._framed(body),))
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
         if body:  # framed here, once more: this runs for every chunk of every stream
-            self._write(b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body)
+            self._write((b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body,))
 
     def end(self, body: bytes = b"") -> None:
         """The streamed answer is complete with this last piece."""
         if self._chunked:
-            self._write(self._framed(body) + b"0\r\n\r\n")
+            self._write((self._framed(body) + b"0\r\n\r\n",))
         elif body:
-            self._write(body)
+            self._write((body,))
         self._line.done(self, keep=self._keep and not self._site.draining)
 
     def _framed(self, body: bytes) -> bytes:

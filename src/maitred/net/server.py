@@ -71,10 +71,10 @@ class ServerConnection(asyncio.Protocol):
     """One TCP connection of a client."""
 
     __slots__ = (
-        "_advancing", "_alone", "_barren", "_below", "_bodies", "_broken", "_burst", "_chunked_body",
-        "_current", "_cut_short", "_expects", "_fed", "_fields", "_head", "_head_at", "_head_bytes",
-        "_head_over", "_limits", "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal",
-        "_repeated", "_repeats", "_site", "_sweep", "_unsent", "_url", "client", "deadline", "transport",
+        "_advancing", "_alone", "_barren", "_bodies", "_broken", "_burst", "_chunked_body", "_current",
+        "_cut_short", "_expects", "_fed", "_fields", "_head", "_head_at", "_head_bytes", "_head_over",
+        "_limits", "_lingering", "_parser", "_paused", "_pending", "_received", "_refusal", "_repeated",
+        "_repeats", "_site", "_sweep", "_unsent", "_url", "client", "deadline", "transport",
     )  # fmt: skip
 
     def __init__(self, site: Site, sweep: Sweep, burst: Burst, limits: HttpLimits) -> None:
@@ -127,8 +127,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        self._below = cast("asyncio.Transport", transport)
-        self.transport = self._burst.line(self._below)
+        self.transport = self._burst.line(cast("asyncio.Transport", transport))
         peer = transport.get_extra_info("peername")
         self.client = f"{peer[0]}:{peer[1]}" if peer else ""
         self._sweep.add(self)
@@ -203,11 +202,6 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._break(Refusal(Outcome.REQUEST_TIMEOUT, "the request did not arrive in time"))
             self._advance()
-
-    def at_once(self) -> asyncio.Transport:
-        """The transport for what is to leave as it is written, behind all that was written before."""
-        self._burst.flush()
-        return self._below
 
     # -- serving in order -------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -42,6 +43,8 @@ ENDPOINTS_MAX = 1024
 TENANTS_MAX = 256
 BANDS_MAX = 64
 MCP_SERVERS_MAX = 256
+PLACES_MAX = 4096
+"""Remembered at once; beyond it all are found anew."""
 OTHER = "other"
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -120,6 +123,12 @@ class ModelSeries:
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
 
 
+Place: TypeAlias = tuple[ModelSeries, Histogram, list[int], TenantSeries]
+"""Where the tickets of one model, band and tenant are counted: the model's numbers, the waits in the band,
+the band's ends and the tenant's numbers.
+"""
+
+
 class McpSeries:
     """Calls of the tools of one MCP server, by how they ended, and how long they took."""
 
@@ -182,6 +191,7 @@ class Metrics:
         self.models: dict[str, ModelSeries] = {}
         self.bands: dict[str, list[int]] = {}
         self.tenants: dict[str, TenantSeries] = {}
+        self.places: dict[tuple[str, str, str], Place] = {}
         self.label((), ())
         self.endpoints: dict[str, EndpointSeries] = {}
         self.mcp: dict[str, McpSeries] = {}
@@ -204,6 +214,7 @@ class Metrics:
 
     def label(self, tenants: Iterable[str], bands: Iterable[str]) -> None:
         """From now on these are counted by name and all others as one; what was counted of them stays."""
+        self.places.clear()
         self.tenants = {
             name: self.tenants.get(name) or TenantSeries() for name in (OTHER, *islice(tenants, TENANTS_MAX))
         }
@@ -260,20 +271,17 @@ class Metrics:
 
     def _ended(self, event: Ended) -> None:
         ticket, usage, outcome = event.ticket, event.usage, event.outcome
-        request, band, arrival = ticket.request, ticket.band, ticket.arrival
-        series = self.models.get(request.model) or self._model(request.model)
-        index = outcome.index
+        request, arrival, index = ticket.request, ticket.arrival, outcome.index
+        whose = (request.model, ticket.band, ticket.identity.tenant)
+        series, queue, ends, tenant = self.places.get(whose) or self._place(*whose)
         series.requests[request.api][index] += 1
         if request.retry:
             series.client_retries += 1
-        ends = self.bands.get(band) or self.bands[OTHER]
         ends[index] += 1
-        tenant = self.tenants.get(ticket.identity.tenant) or self.tenants[OTHER]
         tenant.requests[index] += 1
         if not ticket.legs:  # it left the queue without a seat
             return
         leg, tpot_s = ticket.legs[-1], None
-        queue = series.queue.get(band) or self._queue(series, band)
         queue.observe(leg.seated_at - arrival)
         if usage is not None:
             prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
@@ -314,9 +322,15 @@ class Metrics:
             series = self.models.setdefault(label, ModelSeries())
         return series
 
-    def _queue(self, series: ModelSeries, band: str) -> Histogram:
-        label = band if band in self.bands else OTHER
-        return series.queue.setdefault(label, Histogram(FIRST_TOKEN_S))
+    def _place(self, model: str, band: str, tenant: str) -> Place:
+        """Find where tickets of these are counted."""
+        series, label = self._model(model), band if band in self.bands else OTHER
+        queue = series.queue.setdefault(label, Histogram(FIRST_TOKEN_S))
+        place = series, queue, self.bands[label], self.tenants.get(tenant) or self.tenants[OTHER]
+        if len(self.places) >= PLACES_MAX:
+            self.places.clear()
+        self.places[model, band, tenant] = place
+        return place
 
     def _other_endpoint(self) -> EndpointSeries:
         return self.endpoints.setdefault(OTHER, EndpointSeries(None))

@@ -105,12 +105,15 @@ class Background:
         if (now := site.wall()) >= self._count_at:
             site.figures.waiting = await store.waiting()
             self._count_at = now + COUNT_S
+        most = site.settings.background.running_max
         for band in gateway.settings.bands:
-            room = site.settings.background.running_max - len(self._making)
+            waiting = min(site.limited.total(), most)
+            room = most + waiting - len(self._making)
             if room <= 0 or not gateway.settings.accepting:
                 return
             now_ms = site.now_ms()
-            jobs = await store.take([band.name], room, now_ms, now_ms + site.lease_ms)
+            limited = list(site.limited)
+            jobs = await store.take([band.name], room, now_ms, now_ms + site.lease_ms, limited)
             site.memory.worked()
             for job in jobs:
                 site.stop(job.response.id)  # an earlier run of ours, that was out for longer than its lease

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from maitred.core.outcome import Outcome, Refusal
+from maitred.responses.aside import BYTES_MAX, aside
 from maitred.responses.asked import Asked
 from maitred.responses.background import submit
 from maitred.responses.turn import turn
@@ -14,7 +15,10 @@ NAME_CHARS_MAX = 256
 
 async def create(asked: Asked) -> Outcome:
     """Answer it."""
-    said = decode(asked.exchange.body)
+    body = asked.exchange.body
+    said = await aside(lambda: decode(body), large=len(body) > BYTES_MAX)
+    if asked.exchange.gone:  # and its body with it
+        return Outcome.CLIENT_GONE
     name = said.said.model
     if len(name) > NAME_CHARS_MAX or not name.isprintable():  # it may be written down before it is looked for
         raise Refusal(Outcome.MODEL_NOT_FOUND, "the model does not exist here", param="model")

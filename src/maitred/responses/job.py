@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Raw, Struct, structs
@@ -37,6 +39,9 @@ log = logging.getLogger("maitred.responses")
 
 KEPT = (SESSION, b"traceparent", b"tracestate")
 """Headers that still mean something when nobody waits."""
+OWN_LIMITS = (Outcome.RATE_LIMITED, Outcome.CONCURRENCY_LIMITED)
+DOUBLED_MAX = 5
+"""How often the seconds between two attempts are doubled where there is no endpoint."""
 QUEUED: Status = "queued"
 BEGUN = ("created", "queued")
 """The events that tell of a response that waits; whoever makes it records the same again."""
@@ -112,7 +117,7 @@ async def _answered(
 ) -> None:
     """Ask until the model has answered, or nothing can come of it any more."""
     site = asked.site
-    while True:
+    for tried in count():
         this = Turn(asked, create, made, numbers, recording)
         this.record.adopt()
         answer, refusal = await _asked_once(this)
@@ -121,12 +126,29 @@ async def _answered(
             return  # it was cancelled, or we end: then another makes it
         if refusal is None or refusal.wait_s is None or site.now_ms() > job.expires_ms:
             break
-        await asyncio.sleep(refusal.wait_s)
+        await _rest(asked, refusal, tried)
         asked.request_id = asked.service.house.mint_id()
     await recording.close()
     await (this.keep(answer) if refusal is None else this.fail(refusal))
     failed = Outcome.FAILED_UPSTREAM if answer.error else Outcome.COMPLETED
     site.figures.end(failed if refusal is None else refusal.outcome)
+
+
+async def _rest(asked: Asked, refused: Refusal, tried: int) -> None:
+    """Wait until it may be asked again. For its tenant's limits it waits outside, so that others may pass."""
+    site, wait_s = asked.site, refused.wait_s or 0.0
+    if refused.outcome is Outcome.NO_ENDPOINT:
+        wait_s = max(wait_s, 2.0 ** min(tried, DOUBLED_MAX))
+    if refused.outcome not in OWN_LIMITS:
+        await asyncio.sleep(wait_s)
+        return
+    own = Counter((asked.tenant,))
+    site.limited += own
+    site.jobs.set()
+    try:
+        await asyncio.sleep(wait_s)
+    finally:
+        site.limited -= own
 
 
 async def _asked_once(this: Turn) -> tuple[Answer, Refusal | None]:

@@ -81,10 +81,19 @@ class Record:
 
     async def write(self, inputs: Iterable[Item], outputs: Iterable[Item], reason: str | None = None) -> None:
         """Write the turn down as it ended. Raises StoreError; Lost, if it was not to be made any more."""
-        asked, response = self._asked, self._response
+        asked, create, response = self._asked, self._create, self._response
         items = [NewItem(item.id, item.data) for item in inputs]
-        items += (NewItem(item.id, item.data, output=True) for item in outputs)
-        finish = Finish(asked.tenant, response.id, response.status, response.snapshot(), items, reason)
+        items += [NewItem(item.id, item.data, output=True) for item in outputs]
+        finish = Finish(
+            tenant=asked.tenant,
+            id=response.id,
+            status=response.status,
+            snapshot=response.snapshot(),
+            items=items,
+            reason=reason,
+            conversation_id=create.conversation_id,
+            background=bool(create.said.background),
+        )
         if self.begun is None:
             await asked.store.keep(self.new(asked.site.now_ms()), finish)
         else:

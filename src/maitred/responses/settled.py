@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from maitred.responses.aside import ITEMS_MAX, aside
 from maitred.responses.asked import Asked
 from maitred.responses.errors import refusal_of
 from maitred.responses.ids import mint
@@ -13,10 +14,11 @@ from maitred.wire.responses.items import Item
 async def settled(asked: Asked, said: Input) -> list[Item]:
     """The items, those it names only by their ids among them. Raises Refusal, where there is no such one."""
     names, unseal = said.references, await asked.unsealing()
+    large = len(said.items) > ITEMS_MAX
     if not names:
-        return settle(said, mint, unseal=unseal)
+        return await aside(lambda: settle(said, mint, unseal=unseal), large=large)
     found = await asked.store.items(asked.tenant, names)
     if not found.keys() >= set(names):
         raise refusal_of(NotKept(), "input")
     known = {name: row.data for name, row in found.items()}
-    return settle(said, mint, known, unseal)
+    return await aside(lambda: settle(said, mint, known, unseal), large=large)

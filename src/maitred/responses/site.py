@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,7 +38,8 @@ class Site:
     """`service` and `config` may be replaced at any time; `servers` have turns' tools.
 
     `wall` is UTC in seconds. `running` holds the responses that are being made here and that the store knows
-    of, each with what stops it. `jobs` is set when there may be one to take, or room for one.
+    of, each with what stops it. `jobs` is set when there may be one to take, or room for one; `limited`
+    counts by tenant those that wait here for its limits.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Site:
         self.figures = figures
         self.news = News()
         self.jobs = asyncio.Event()
+        self.limited: Counter[str] = Counter()
         self.memory = memory
         self.apply(config)
 

@@ -25,6 +25,7 @@ from maitred.core.words import (
     Failure,
     Go,
     Identity,
+    KvEvents,
     Leg,
     LegPhase,
     Request,
@@ -265,14 +266,23 @@ class Fleet:
 
     def listen(self, node: Node) -> None:
         """The gateway hears what has changed in a cache; all of it where it has another engine in mind."""
-        endpoint, heard = self.gateway.table.by_name.get(node.name), node.heard
-        if endpoint is None or heard is None or not node.telling:
+        heard = node.heard
+        if heard is None or not (heard.news or heard.cached) or not node.telling:
             return
-        if heard.incarnation != endpoint.incarnation:
-            heard.incarnation = endpoint.incarnation
-            heard.tell_all()
-        if heard.news:
+        self.renew(node)
+        if heard.news and node.name in self.gateway.table.by_name:
             self.change(heard.take(node.name))
+
+    def renew(self, node: Node) -> None:
+        """Nothing that was heard holds any more where the gateway has another engine in mind."""
+        endpoint, heard = self.gateway.table.by_name.get(node.name), node.heard
+        if endpoint is None or heard is None or heard.incarnation == endpoint.incarnation:
+            return
+        heard.incarnation = endpoint.incarnation
+        if heard.told:
+            heard.told = False
+            self.change(KvEvents(node.name, cleared=True, lost=True))
+        heard.tell_all()
 
     def _advance(self, what: tuple[Node, float]) -> None:
         node, due = what

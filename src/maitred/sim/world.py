@@ -68,6 +68,8 @@ class World:
     def _look(self, _: object) -> None:
         """Each second: ask again those that are not known to be well, and now and then the others."""
         now, table = self._fleet.now, self._fleet.gateway.table
+        for node in self._listed.values():
+            self._fleet.renew(node)
         due = {name: True for name in self._doubted if name not in self._asking}
         for name in due:
             del self._doubted[name]

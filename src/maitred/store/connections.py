@@ -10,6 +10,7 @@ import select
 from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import Connection as Driver
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -24,35 +25,33 @@ BY_INDEX = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "hashjoin", "m
 """With old statistics PostgreSQL reads half a million items to find two hundred, unless it may not."""
 
 
-def lanes(store: Store) -> tuple[Lane, Lane]:
-    """Threads that read, and threads that write."""
+class Lanes(NamedTuple):
+    """Threads that read, and threads that write; `single` does what one statement writes."""
+
+    reading: Lane
+    writing: Lane
+    single: Lane
+
+
+def lanes(store: Store) -> Lanes:
+    """Those of this store. To a server what is one statement goes without a transaction around it."""
     if store.is_file:
         reading, writing = _file_engine(store, writes=False), _file_engine(store, writes=True)
-        return (
-            Lane("store reads", reading.connect, _of_file, READERS),
-            Lane("store writes", writing.connect, _of_file, grouped=True),
-        )
+        writer = Lane("store writes", writing.connect, _of_file, grouped=True)
+        return Lanes(Lane("store reads", reading.connect, _of_file, READERS), writer, writer)
     limits = store.limits | {"options": f"{store.limits['options']} {BY_INDEX}"}
     engine = create_engine(store.url, poolclass=NullPool, connect_args=limits)
-
-    @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
-        if not connection.info[DURABLE]:
-            connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
-
-    readers = max(1, store.pool // 2)
-    reading = engine.execution_options(isolation_level="AUTOCOMMIT")
-    return (
-        Lane("store reads", reading.connect, _of_server, readers),
-        Lane("store writes", engine.connect, _of_server, max(1, store.pool - readers)),
-    )
+    plain = engine.execution_options(isolation_level="AUTOCOMMIT")
+    plains = max(1, store.pool // 2)
+    statements = Lane("store statements", plain.connect, _of_server, plains)
+    writer = Lane("store writes", engine.connect, _of_server, max(1, store.pool - plains))
+    return Lanes(statements, writer, statements)
 
 
 def _file_engine(store: Store, *, writes: bool) -> Engine:
     # The driver would begin transactions by itself, and too late.
-    engine = create_engine(
-        store.url, poolclass=NullPool, connect_args=store.limits | {"isolation_level": None}
-    )
+    limits = store.limits | {"isolation_level": None}
+    engine = create_engine(store.url, poolclass=NullPool, paramstyle="named", connect_args=limits)
 
     @event.listens_for(engine, "connect")
     def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:

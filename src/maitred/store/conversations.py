@@ -11,7 +11,8 @@ from maitred.store import history
 from maitred.store.history import AnyRow
 from maitred.store.state_rows import ConversationRow, ItemRow, Listed, NewItem, NotKept, Page, possible
 from maitred.store.state_tables import NEVER_MS, conversations, items
-from maitred.store.turns import item_values, see_free
+from maitred.store.turns import see_free
+from maitred.store.written import insert_items
 
 _C, _I = conversations.c, items.c
 _ROW = (_C.id, _C.tenant, _C.metadata, _C.created_ms, _C.expires_ms)
@@ -112,8 +113,7 @@ def remove_item(connection: Connection, tenant: str, id_: str, item_id: str, now
 
 
 def _insert(connection: Connection, tenant: str, id_: str, new: Sequence[NewItem], seq: int) -> list[ItemRow]:
-    if new:
-        connection.execute(items.insert(), item_values(tenant, new, seq, conversation_id=id_))
+    insert_items(connection, tenant, new, seq, conversation_id=id_)
     return [ItemRow(item.id, item.data, item.output, None, place) for place, item in enumerate(new, seq)]
 
 

@@ -27,6 +27,7 @@ from maitred.store.state_rows import (
     ResponseRow,
 )
 from maitred.store.state_tables import events, jobs, responses
+from maitred.store.written import insert_new
 
 EVENT_CHUNKS_AT_ONCE = 200
 
@@ -47,7 +48,10 @@ _turns = (
         .over(partition_by=_J.tenant, order_by=(_J.created_ms, _J.response_id))
         .label("turn"),
     )
-    .where(_J.band.in_(bindparam("bands", expanding=True)))
+    .where(
+        _J.band.in_(bindparam("bands", expanding=True)),
+        _J.tenant.not_in(bindparam("passing", expanding=True)),
+    )
     .subquery()
 )
 _NEXT = (
@@ -117,10 +121,19 @@ def waiting(connection: Connection) -> int:
 
 
 def take(
-    connection: Connection, maker: str, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int
+    connection: Connection,
+    maker: str,
+    bands: Sequence[str],
+    limit: int,
+    now_ms: int,
+    lease_ms: int,
+    passing: Sequence[str] = (),
 ) -> list[JobRow]:
-    """The next of these bands, which are the maker's until `lease_ms`. Others that take get other ones."""
-    asked = {"bands": list(bands), "now": now_ms, "limit": limit}
+    """The next of these bands, which are the maker's until `lease_ms`. Others that take get other ones.
+
+    Those of the tenants `passing` are passed by.
+    """
+    asked = {"bands": list(bands), "passing": list(passing), "now": now_ms, "limit": limit}
     wanted = connection.execute(_NEXT, asked).scalars().all()
     ids = connection.execute(_FREE, {"ids": wanted}).scalars().all() if wanted else ()
     if not ids:
@@ -151,7 +164,7 @@ def append_events(
     if connection.execute(_MADE, {"id_": id_, "tenant_": tenant, "maker_": maker}).first() is None:
         raise Lost(id_)
     row = structs.asdict(chunk) | {"response_id": id_, "tenant": tenant, "created_ms": now_ms}
-    turns.insert_new(connection, events, row | {"data": chunk.data.decode()})
+    insert_new(connection, events, row | {"data": chunk.data.decode()})
 
 
 def streamed(connection: Connection, tenant: str, id_: str, after: int) -> tuple[ResponseRow, list[EventRow]]:

@@ -29,8 +29,8 @@ GROUP_MAX = 32
 """Operations that share one commit where many wait: on a slow disk it is what takes the time."""
 TRIES = 2
 DURABLE = "durable"
-"""In the `info` of a connection, for who begins its transactions: the next is to outlive a loss of power
-before anybody hears of its commit."""
+"""In the `info` of a connection to a file, for who begins its transactions: the next is to outlive a loss of
+power before anybody hears of its commit."""
 REPEATABLE = ("40001", "40P01")
 """What PostgreSQL says of transactions that stood in each other's way."""
 
@@ -109,11 +109,12 @@ class Lane:
             thread.start()
 
     def submit(self, work: Work[T], *, durable: bool = True) -> Future[T]:
-        """Have it done; `durable`: to outlive a loss of power. Raises StoreError where too much waits."""
-        if self._waiting.qsize() >= WAITING_MAX:
-            raise StoreError("too many wait for the database")
+        """Have it done; `durable`: to outlive a loss of power. It is a StoreError where too much waits."""
         operation = Operation(work, asyncio.get_running_loop(), durable=durable)
-        self._waiting.put(operation)
+        if self._waiting.qsize() < WAITING_MAX:
+            self._waiting.put(operation)
+        else:
+            operation.result().set_exception(StoreError("too many wait for the database"))
         return operation.result()
 
     @property

@@ -10,8 +10,9 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from maitred.store import connections, conversations, history, jobs, secret, stats, sweep, turns
 from maitred.store.lane import Lane, Work
@@ -32,7 +33,7 @@ from maitred.store.state_rows import (
     ResponseRow,
     TableStats,
 )
-from maitred.store.store import CALL_S, Store
+from maitred.store.store import CALL_S, WRONG, Store
 from maitred.wire.seal import Seal
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class StateStore:
         self._maker = secrets.token_hex(16)
         self._reading: Lane | None = None
         self._writing: Lane | None = None
+        self._single: Lane | None = None
         self._worked_at = -math.inf
         self._unwritten = False
         self._seal: Seal | None = None
@@ -66,11 +68,12 @@ class StateStore:
     async def start(self) -> None:
         """See that the tables are there. Raises StoreError, SchemaError."""
         await self._store.prepare()
-        self._reading, self._writing = connections.lanes(self._store)
+        self._reading, self._writing, self._single = connections.lanes(self._store)
 
     async def close(self) -> None:
         """Do what waits, and let go of the connections."""
-        lanes, self._reading, self._writing = (self._reading, self._writing), None, None
+        lanes = {self._reading, self._writing, self._single}
+        self._reading = self._writing = self._single = None
         for lane in lanes:
             if lane is not None:
                 await asyncio.to_thread(lane.close)
@@ -120,26 +123,33 @@ class StateStore:
 
     async def keep(self, new: NewResponse, end: Finish) -> None:
         """Keep a response that is over, and of no conversation. Raises Repeated."""
-        await self._write("keep", lambda c: turns.keep(c, new, end))
+        await self._write("keep", lambda c: turns.keep(c, new, end), single=True)
 
-    async def begin(self, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int) -> History:
-        """Keep a response that is being made, and take its turn in its conversation.
+    def begin(
+        self, new: NewResponse, bounds: Bounds, now_ms: int, lease_ms: int
+    ) -> Coroutine[Any, Any, History]:
+        """Keep a response that is being made, and take its turn in its conversation, at once.
 
         What was said there is returned. It counts as lost at `lease_ms` unless it was renewed. Of what is
         not over, a loss of power may leave nothing.
         Raises Repeated, NotKept, Locked, TooLong.
         """
-        return await self._write(
-            "begin", lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms), durable=False
+        return self._write(
+            "begin",
+            lambda c: turns.begin(c, self._maker, new, bounds, now_ms, lease_ms),
+            durable=False,
+            single=new.conversation_id is None,
         )
 
     async def renew(self, ids: Sequence[str], lease_ms: int) -> set[str]:
         """Say that the makers of these responses live; which of them are still theirs."""
-        return await self._write("renew", lambda c: turns.renew(c, self._maker, ids, lease_ms), durable=False)
+        return await self._write(
+            "renew", lambda c: turns.renew(c, self._maker, ids, lease_ms), durable=False, single=True
+        )
 
     async def finish(self, end: Finish) -> None:
         """A response that was begun is over. Raises Lost."""
-        await self._write("finish", lambda c: turns.finish(c, self._maker, end))
+        await self._write("finish", lambda c: turns.finish(c, self._maker, end), single=end.by_itself)
 
     async def delete_response(self, tenant: str, id_: str) -> None:
         """Delete a response, also while it is being made. Raises NotKept."""
@@ -156,9 +166,16 @@ class StateStore:
         """
         await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms, waiting_max, own_max))
 
-    async def take(self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int) -> list[JobRow]:
-        """Take the next jobs of these bands, tenants in turn. Each is to be renewed, and finished."""
-        return await self._write("take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms))
+    async def take(
+        self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int, passing: Sequence[str] = ()
+    ) -> list[JobRow]:
+        """Take the next jobs of these bands, tenants in turn but for those passed by.
+
+        Each is to be renewed, and finished.
+        """
+        return await self._write(
+            "take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms, passing)
+        )
 
     async def waiting(self) -> int:
         """How many jobs wait, for whichever gateway."""
@@ -234,32 +251,49 @@ class StateStore:
 
     # -- parts ------------------------------------------------------------------------------------
 
-    async def _read(self, operation: str, work: Work[T]) -> T:
-        return await self._do(operation, self._reading, work)
+    def _read(self, operation: str, work: Work[T]) -> Coroutine[Any, Any, T]:
+        return self._do(operation, self._reading, work)
 
-    async def _write(self, operation: str, work: Work[T], *, durable: bool = True) -> T:
-        return await self._do(operation, self._writing, work, durable=durable)
+    def _write(
+        self, operation: str, work: Work[T], *, durable: bool = True, single: bool = False
+    ) -> Coroutine[Any, Any, T]:
+        """`single`: what has to be done together is one statement."""
+        lane = self._single if single else self._writing
+        return self._do(operation, lane, work, durable=durable, writes=True)
 
-    async def _do(
+    def _do(
         self,
         operation: str,
         lane: Lane | None,
         work: Work[T],
         *,
         durable: bool = True,
+        writes: bool = False,
         within_s: float = CALL_S,
+    ) -> Coroutine[Any, Any, T]:
+        """Have it begin now, to be awaited at once or later."""
+        doing = None if lane is None else lane.submit(work, durable=durable)
+        return self._done(operation, doing, time.monotonic(), within_s, writes=writes)
+
+    async def _done(
+        self, operation: str, doing: Future[T] | None, began: float, within_s: float, *, writes: bool
     ) -> T:
-        if lane is None:
+        if doing is None:
             raise StoreError(f"{self._store.place}: it is closed")
-        began = time.monotonic()
+        late = doing.get_loop().call_later(within_s, _give_up, doing)
         try:
-            async with self._store.call(within_s):
-                done = await lane.submit(work, durable=durable)
-            self._worked_at = time.monotonic()
-            return done
-        except StoreError:
+            done = await doing
+        except WRONG as error:
             self._worked_at = -math.inf
-            self._unwritten |= lane is self._writing
-            raise
+            self._unwritten |= writes
+            raise self._store.wrong(error, within_s) from None
         finally:
+            late.cancel()
             self._observed(operation, time.monotonic() - began)
+        self._worked_at = time.monotonic()
+        return done
+
+
+def _give_up(doing: Future[Any]) -> None:
+    if not doing.done():
+        doing.set_exception(TimeoutError())

@@ -84,7 +84,10 @@ class ResponseRow(Struct, frozen=True):
 
 
 class Finish(Struct, frozen=True):
-    """How a response ended: its items, input before output, and what else is to be told of it."""
+    """How a response ended: its items, input before output, and what else is to be told of it.
+
+    `conversation_id` and `background` are the response's own.
+    """
 
     tenant: str
     id: str
@@ -92,6 +95,13 @@ class Finish(Struct, frozen=True):
     snapshot: bytes
     items: Sequence[NewItem]
     reason: str | None = None
+    conversation_id: str | None = None
+    background: bool = False
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether nothing else is to be written for it."""
+        return self.conversation_id is None and not self.background
 
     @property
     def whole(self) -> bool:

@@ -52,6 +52,8 @@ DRIVERS = {
 """Schemes that may be written, each with the driver for upgrades and the one for a loop."""
 
 NOT_KEPT = (None, "", ":memory:")
+WRONG = (SQLAlchemyError, OSError, StoreError)
+"""What a database that cannot be used shows itself by."""
 
 Mark = tuple[int | None, ...]
 
@@ -233,10 +235,15 @@ class Store:
         try:
             async with asyncio.timeout(within_s):
                 yield
-        except TimeoutError:
-            raise StoreError(f"{self.place}: no answer in {within_s:g} s") from None
-        except (SQLAlchemyError, OSError) as error:
-            raise StoreError(f"{self.place}: {self._reason(error)}") from None
+        except WRONG as error:
+            raise self.wrong(error, within_s) from None
+
+    def wrong(self, error: Exception, within_s: float) -> StoreError:
+        """What goes wrong with a call that was to be done within."""
+        if isinstance(error, StoreError):
+            return error
+        late = isinstance(error, TimeoutError)
+        return StoreError(f"{self.place}: {f'no answer in {within_s:g} s' if late else self._reason(error)}")
 
     def _reason(self, error: Exception) -> str:
         """One line of what the driver says; some say the URL, and so the password."""

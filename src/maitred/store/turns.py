@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, Table, bindparam, case, delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql.dml import ReturningInsert
+from sqlalchemy import BindParameter, Connection, bindparam, case, delete, func, select, update
 
 from maitred.store import history
 from maitred.store.state_rows import (
@@ -35,6 +33,7 @@ from maitred.store.state_rows import (
     possible,
 )
 from maitred.store.state_tables import NEVER_MS, conversations, events, items, jobs, responses
+from maitred.store.written import insert_new, inserting, updating, write
 
 _R, _I, _C = responses.c, items.c, conversations.c
 _ID: BindParameter[str] = bindparam("id_")
@@ -62,14 +61,6 @@ RESPONSE = (
 
 _FIND = select(*RESPONSE).where(_R.id == _ID, _R.tenant == _TENANT)
 _FIND_KEY = select(*RESPONSE).where(_R.tenant == _TENANT, _R.idempotency_key == bindparam("key"))
-_INSERT_NEW: dict[tuple[str, str], ReturningInsert[Any]] = {
-    (dialect.__name__.rpartition(".")[2], table.name): dialect.insert(table)
-    .on_conflict_do_nothing()
-    .returning(*table.primary_key)
-    for dialect in (sqlite, postgresql)
-    for table in (responses, events)
-}
-_INSERT_ITEMS = items.insert()
 _HOLD = select(_C.turn).where(_C.id == _ID, _C.tenant == _TENANT).with_for_update()
 _FREE = update(conversations).where(_C.id == _ID, _C.turn == bindparam("turn_")).values(turn=None)
 _NEXT = select(func.coalesce(func.max(_I.seq) + 1, 0)).where(_I.conversation_id == _ID)
@@ -85,7 +76,9 @@ _FINISH = (
         conversation_seq=bindparam("seq_"),
         lease_ms=None,
     )
+    .returning(_R.id)
 )
+_KEPT, _ENDED = inserting(), updating(_FINISH)
 _RUNNING = select(_R.status, _R.lease_ms).where(_R.id == _ID)
 _TAKE = (
     update(conversations)
@@ -150,9 +143,14 @@ def response_items(connection: Connection, tenant: str, id_: str, page: Page, ou
 
 def keep(connection: Connection, new: NewResponse, end: Finish) -> None:
     """A response that is over, at once; of no conversation. Raises Repeated."""
-    size = {"item_count": len(end.items), "item_bytes": _bytes(end.items)}
-    if add(connection, new, end.status, reason=end.reason, snapshot=end.snapshot.decode(), **size):
-        _add_items(connection, end, None, 0)
+    row = _row(new, end.status) | {
+        "reason": end.reason,
+        "snapshot": end.snapshot.decode(),
+        "item_count": len(end.items),
+        "item_bytes": _bytes(end.items),
+    }
+    if not write(connection, _KEPT, row, end):
+        _see_key(connection, new)
 
 
 def begin(
@@ -162,21 +160,33 @@ def begin(
 
     Raises Repeated, NotKept, Locked, TooLong.
     """
-    open_(connection, new, RUNNING, now_ms, maker=maker, lease_ms=lease_ms)
+    open_(connection, new, RUNNING, now_ms, passing=True, maker=maker, lease_ms=lease_ms)
     if new.conversation_id is None:
         return History(new.root_id or new.id)
     return history.of_conversation(connection, new.tenant, new.conversation_id, bounds)
 
 
-def open_(connection: Connection, new: NewResponse, status: str, now_ms: int, **values: object) -> bool:
-    """A response that has not ended, with its turn in its conversation; as `add`."""
+def open_(
+    connection: Connection,
+    new: NewResponse,
+    status: str,
+    now_ms: int,
+    *,
+    passing: bool = False,
+    **values: object,
+) -> bool:
+    """A response that has not ended, with its turn in its conversation; False where it is there already.
+
+    `values` are more of its row. `passing`: a loss of power may undo it. Raises Repeated, NotKept, Locked.
+    """
     if new.idempotency_key is not None:  # before the turn: it may be the same request that holds it
-        row = repeated(connection, new.tenant, new.idempotency_key)
-        if row is not None and row.id != new.id:
-            raise Repeated(row)
+        _see_key(connection, new)
     if new.conversation_id is not None:
         _take_turn(connection, new, new.conversation_id, now_ms)
-    return add(connection, new, status, **values)
+    if insert_new(connection, responses, _row(new, status) | values, passing=passing):
+        return True
+    _see_key(connection, new)  # else it is there by a commit that was not heard of
+    return False
 
 
 def renew(connection: Connection, maker: str, ids: Sequence[str], lease_ms: int) -> set[str]:
@@ -187,14 +197,10 @@ def renew(connection: Connection, maker: str, ids: Sequence[str], lease_ms: int)
 
 def finish(connection: Connection, maker: str, end: Finish) -> None:
     """A response that was begun is over. Raises Lost."""
-    asked = {"id_": end.id, "tenant_": end.tenant}
-    found = connection.execute(_FIND, asked).first()
-    if found is None:
-        raise Lost(end.id)
-    row = response_row(found)
-    conversation_id, seq = row.conversation_id, None
-    if conversation_id is not None and hold(connection, row.tenant, conversation_id) == end.id and end.whole:
+    conversation_id, seq = end.conversation_id, None
+    if conversation_id is not None and hold(connection, end.tenant, conversation_id) == end.id and end.whole:
         seq = connection.execute(_NEXT, {"id_": conversation_id}).scalar_one()
+    asked = {"id_": end.id, "tenant_": end.tenant}
     values = {
         "maker_": maker,
         "status_": end.status,
@@ -204,12 +210,14 @@ def finish(connection: Connection, maker: str, end: Finish) -> None:
         "bytes_": _bytes(end.items),
         "seq_": seq,
     }
-    if not connection.execute(_FINISH, asked | values).rowcount:
-        if (row.status, row.snapshot) == (end.status, end.snapshot):
-            return  # it was this very end, of which the database could not tell that it came through
-        raise Lost(end.id)
-    _add_items(connection, end, None if seq is None else conversation_id, seq or 0)
-    release(connection, row)
+    into = None if seq is None else conversation_id
+    if not write(connection, _ENDED, asked | values, end, conversation_id=into, seq=seq or 0):
+        found = connection.execute(_FIND, asked).first()
+        row = None if found is None else response_row(found)
+        if row is None or (row.status, row.snapshot) != (end.status, end.snapshot):
+            raise Lost(end.id)
+        return  # it was this very end, of which the database could not tell that it came through
+    release(connection, end)
 
 
 def remove(connection: Connection, tenant: str, id_: str) -> None:
@@ -222,44 +230,6 @@ def remove(connection: Connection, tenant: str, id_: str) -> None:
 
 
 # -- parts, for whoever else changes responses -----------------------------------------------------------
-
-
-def add(connection: Connection, new: NewResponse, status: str, **values: object) -> bool:
-    """Add a response; False where it is there, by a commit that was not heard of. Raises Repeated."""
-    row = {
-        "id": new.id,
-        "tenant": new.tenant,
-        "model": new.model,
-        "root_id": new.root_id or new.id,
-        "previous_id": new.previous_id,
-        "conversation_id": new.conversation_id,
-        "conversation_seq": None,
-        "status": status,
-        "reason": None,
-        "background": new.background,
-        "created_ms": new.created_ms,
-        "expires_ms": NEVER_MS if new.expires_ms is None else new.expires_ms,
-        "maker": None,
-        "lease_ms": None,
-        "idempotency_key": new.idempotency_key,
-        "digest": new.digest,
-        "item_count": 0,
-        "item_bytes": 0,
-        "snapshot": new.snapshot.decode(),
-    }
-    if insert_new(connection, responses, row | values):
-        return True
-    if new.idempotency_key is not None:
-        there = repeated(connection, new.tenant, new.idempotency_key)
-        if there is not None and there.id != new.id:
-            raise Repeated(there)
-    return False
-
-
-def insert_new(connection: Connection, table: Table, row: dict[str, object]) -> bool:
-    """Insert a row; False where one like it is there. The two databases' ways to say so differ."""
-    inserted = connection.execute(_INSERT_NEW[connection.dialect.name, table.name], row)
-    return inserted.first() is not None
 
 
 def hold(connection: Connection, tenant: str, conversation_id: str) -> str | None:
@@ -288,12 +258,12 @@ def lose(connection: Connection, ids: Sequence[str]) -> None:
     connection.execute(_DROP_JOBS, {"ids": ids})
 
 
-def release(connection: Connection, row: ResponseRow) -> None:
+def release(connection: Connection, over: ResponseRow | Finish) -> None:
     """It is not made any more: its conversation is free, and its job done."""
-    if row.conversation_id is not None:
-        connection.execute(_FREE, {"id_": row.conversation_id, "turn_": row.id})
-    if row.background:
-        connection.execute(_DROP_JOBS, {"ids": [row.id]})
+    if over.conversation_id is not None:
+        connection.execute(_FREE, {"id_": over.conversation_id, "turn_": over.id})
+    if over.background:
+        connection.execute(_DROP_JOBS, {"ids": [over.id]})
 
 
 def wipe(connection: Connection, ids: Sequence[str]) -> None:
@@ -311,35 +281,42 @@ def response_row(row: Iterable[Any]) -> ResponseRow:
     return ResponseRow(**values)
 
 
-def item_values(
-    tenant: str, new: Sequence[NewItem], seq: int, **owner: str | None
-) -> list[dict[str, object]]:
-    """Items as rows, one after the other from this place on; `owner`: `response_id`, `conversation_id`."""
-    return [
-        {
-            "id": item.id,
-            "tenant": tenant,
-            "response_id": owner.get("response_id"),
-            "conversation_id": owner.get("conversation_id"),
-            "seq": place,
-            "output": item.output,
-            "bytes": len(item.data),
-            "data": item.data.decode(),
-        }
-        for place, item in enumerate(new, seq)
-    ]
-
-
 def _take_turn(connection: Connection, new: NewResponse, conversation_id: str, now_ms: int) -> None:
     see_free(connection, new.tenant, conversation_id, now_ms, for_=new.id)
     expires_ms = NEVER_MS if new.expires_ms is None else new.expires_ms
     connection.execute(_TAKE, {"id_": conversation_id, "turn_": new.id, "until": expires_ms})
 
 
-def _add_items(connection: Connection, end: Finish, conversation_id: str | None, seq: int) -> None:
-    if end.items:
-        owner = {"response_id": end.id, "conversation_id": conversation_id}
-        connection.execute(_INSERT_ITEMS, item_values(end.tenant, end.items, seq, **owner))
+def _row(new: NewResponse, status: str) -> dict[str, object]:
+    return {
+        "id": new.id,
+        "tenant": new.tenant,
+        "model": new.model,
+        "root_id": new.root_id or new.id,
+        "previous_id": new.previous_id,
+        "conversation_id": new.conversation_id,
+        "conversation_seq": None,
+        "status": status,
+        "reason": None,
+        "background": new.background,
+        "created_ms": new.created_ms,
+        "expires_ms": NEVER_MS if new.expires_ms is None else new.expires_ms,
+        "maker": None,
+        "lease_ms": None,
+        "idempotency_key": new.idempotency_key,
+        "digest": new.digest,
+        "item_count": 0,
+        "item_bytes": 0,
+        "snapshot": new.snapshot.decode(),
+    }
+
+
+def _see_key(connection: Connection, new: NewResponse) -> None:
+    """See that its idempotency key is not another's. Raises Repeated."""
+    if new.idempotency_key is not None:
+        there = repeated(connection, new.tenant, new.idempotency_key)
+        if there is not None and there.id != new.id:
+            raise Repeated(there)
 
 
 def _bytes(kept: Sequence[NewItem]) -> int:

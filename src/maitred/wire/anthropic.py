@@ -22,23 +22,23 @@ ANSWER_BEGINS = re.compile(rb'"(?:text|partial_json)" ?: ?"[^"]|"type" ?: ?"(?:s
 _OPENS_EMPTY = ("text", "thinking")
 
 
-class _Usage(Struct):
+class _Usage(Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
 
 
-class _Message(Struct):
+class _Message(Struct, gc=False):
     usage: _Usage | None = None
 
 
-class _Block(Struct):
+class _Block(Struct, gc=False):
     type: str = ""
     text: str | None = None
 
 
-class _Delta(Struct):
+class _Delta(Struct, gc=False):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -46,7 +46,7 @@ class _Delta(Struct):
     stop_reason: str | None = None
 
 
-class _Event(Struct):
+class _Event(Struct, gc=False):
     type: str = ""
     message: _Message | None = None
     content_block: _Block | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
@@ -38,7 +38,7 @@ NOT_ALLOWED = (
 )
 
 NOTHING = Raw(b"null")
-UNSAID = Raw()
+UNSAID: Any = b""  # which is joined in a third of the time that an empty Raw takes
 """Of what is rendered as it stands: where it is not there, as nothing."""
 Never = Annotated[int, Meta(gt=0, lt=0)]
 """The type of a member that must not be there: no value is of it, and none is kept to find that out."""
@@ -85,8 +85,8 @@ class _Counted(Struct, gc=False):
 class Message(_Counted, gc=False):
     """A message, of which only the content matters here; the rest is for who asks what a prompt is."""
 
-    content: Raw = NOTHING
     role: Raw = NOTHING
+    content: Raw = NOTHING
     tool_calls: Raw = UNSAID
 
 

@@ -20,17 +20,17 @@ from maitred.wire.sse import DONE, Event
 ANSWER_BEGINS = re.compile(rb'"(?:content|text|refusal)" ?: ?"[^"]|"tool_calls" ?: ?\[ ?[^\] ]')
 
 
-class _CachedTokens(Struct):
+class _CachedTokens(Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class _Usage(Struct):
+class _Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _CachedTokens | None = None
 
 
-class _Delta(Struct):
+class _Delta(Struct, gc=False):
     content: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
@@ -39,19 +39,19 @@ class _Delta(Struct):
     function_call: Any = None
 
 
-class _Choice(Struct):
+class _Choice(Struct, gc=False):
     delta: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
 
 
-class _Chunk(Struct):
+class _Chunk(Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
 
 
-class _Whole(Struct):
+class _Whole(Struct, gc=False):
     usage: _Usage | None = None
     error: Any = None
 

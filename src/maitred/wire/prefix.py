@@ -15,13 +15,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from struct import Struct
 from typing import TypeAlias
 
 from msgspec.json import encode
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-from maitred.core.prefix import BYTE_ENDS
+from maitred.core.prefix import BYTE_ENDS, PIECES
 from maitred.wire.requests import Rendered
 
 SESSION_BYTES_MAX = 128
@@ -35,7 +35,9 @@ Tokens: TypeAlias = "bytes | memoryview | array[int]"
 """Little-endian u32, or an array of type I."""
 
 
-_PIECES = tuple(slice(start, end) for start, end in pairwise((0, *BYTE_ENDS)))
+_SIZES = [f"{size}s" for size in PIECES]
+# How a text is cut that has so many pieces: all of them at once.
+_CUTS = tuple(Struct("".join(_SIZES[:count])).unpack_from for count in range(len(_SIZES) + 1))
 _LIMIT = BYTE_ENDS[-1]
 # Anthropic's clients move this mark on from turn to turn, and no template renders it. No text can hold it:
 # its quotes would have backslashes before them.
@@ -63,8 +65,8 @@ def byte_keys(
         text = _marks.sub(b"", text)
     key = root
     keys = []
-    for piece in _PIECES[: bisect_right(BYTE_ENDS, len(text))]:
-        key = xxh3_64_intdigest(text[piece], key)
+    for piece in _CUTS[bisect_right(BYTE_ENDS, len(text))](text):
+        key = xxh3_64_intdigest(piece, key)
         keys.append(key)
     return tuple(keys)
 

@@ -6,9 +6,9 @@ set are told of.
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 from itertools import product
+from math import ceil
 
 from maitred.core.buckets import SLACK_S, Level
 from maitred.core.limits import Levels
@@ -22,6 +22,12 @@ NAMES = frozenset(
 )
 """All of these headers: an engine's own would be about limits that its client does not have."""
 
+_REQUESTS, _TOKENS = (
+    b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
+    % (kind, kind, kind)
+    for kind in KINDS[:2]
+)
+
 
 def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
     """The header lines, each with its end. `unix_s` is the wall time."""
@@ -30,10 +36,10 @@ def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
 
 def duration(seconds: float) -> bytes:
     """A duration as OpenAI writes it, rounded up: `120ms`, `1s`, `6m0s`, `1h0m0s`."""
-    ms = math.ceil((seconds - SLACK_S) * 1000)
+    ms = ceil((seconds - SLACK_S) * 1000)
     if ms < 1000:
-        return b"%dms" % max(0, ms)
-    minutes, whole = divmod(math.ceil(ms / 1000), 60)
+        return b"%dms" % ms if ms > 0 else b"0ms"
+    minutes, whole = divmod(ceil(ms / 1000), 60)
     if not minutes:
         return b"%ds" % whole
     hours, minutes = divmod(minutes, 60)
@@ -42,22 +48,15 @@ def duration(seconds: float) -> bytes:
 
 def _openai(levels: Levels) -> bytes:
     """Its headers know one kind of tokens: that of which least is left."""
-    kinds = (levels.tokens, levels.prompt_tokens, levels.output_tokens)
-    tokens = min((kind for kind in kinds if kind), key=lambda kind: kind.remaining, default=None)
-    return _openai_lines(b"requests", levels.requests) + _openai_lines(b"tokens", tokens)
+    tokens = levels.tokens
+    for kind in (levels.prompt_tokens, levels.output_tokens):
+        if kind is not None and (tokens is None or kind.remaining < tokens.remaining):
+            tokens = kind
+    return _openai_lines(_REQUESTS, levels.requests) + _openai_lines(_TOKENS, tokens)
 
 
-def _openai_lines(what: bytes, level: Level | None) -> bytes:
-    if level is None:
-        return b""
-    return (b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n") % (
-        what,
-        level.limit,
-        what,
-        level.remaining,
-        what,
-        duration(level.reset_s),
-    )
+def _openai_lines(form: bytes, level: Level | None) -> bytes:
+    return form % (level.limit, level.remaining, duration(level.reset_s)) if level is not None else b""
 
 
 def _anthropic(levels: Levels, unix_s: float) -> bytes:
@@ -74,7 +73,7 @@ def _anthropic(levels: Levels, unix_s: float) -> bytes:
 def _anthropic_lines(what: bytes, level: Level | None, unix_s: float) -> bytes:
     if level is None:
         return b""
-    full = datetime.fromtimestamp(math.ceil(unix_s + level.reset_s - SLACK_S), UTC)
+    full = datetime.fromtimestamp(ceil(unix_s + level.reset_s - SLACK_S), UTC)
     return (
         b"anthropic-ratelimit-%b-limit: %d\r\n"
         b"anthropic-ratelimit-%b-remaining: %d\r\n"

@@ -60,7 +60,7 @@ _Predicted = Annotated[int, Meta(le=OUTPUT_TOKENS_MAX)]
 _T = TypeVar("_T")
 
 
-class Body(Struct, frozen=True):
+class Body(Struct, frozen=True, gc=False):
     """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts.
 
     `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
@@ -76,11 +76,11 @@ class Body(Struct, frozen=True):
     wants_usage: bool = False
     output_tokens_max: int = 0
     prompt_tokens: int = 0
-    prompt_exact: bool = False
-    prompts: int = 1
     media_bytes: int = 0
     output_tokens_most: int = 0
     said: _Said | None = None
+    prompt_exact: bool = False
+    prompts: int = 1
 
     @property
     def cache_salt(self) -> str:
@@ -167,9 +167,9 @@ class _Generating(_Said):
             wants_usage,
             output,
             tokens,
-            media_bytes=media_bytes,
-            output_tokens_most=most,
-            said=self,
+            media_bytes,
+            most,
+            self,
         )
 
     def output(self) -> int:

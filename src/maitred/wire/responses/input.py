@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, Meta, Raw, Struct, structs
-from msgspec.json import Decoder
+from msgspec.json import Decoder, encode
 
 from maitred.wire.responses.items import (
     PREFIXES,
@@ -132,9 +132,9 @@ def _settle(item: KeptItem, mint: Mint, renamed: dict[str | None, str]) -> Item:
     item_id = mint(PREFIXES[type(item)])
     if getattr(item, "status", UNSET) is None:
         item = structs.replace(item, status="completed")
-    if isinstance(item, Message):
-        item = structs.replace(item, content=_parts(item))
-    elif isinstance(item, McpApprovalRequest):
+    if isinstance(item, Message):  # as most are, of perhaps thousands
+        return Item(item_id, encode(structs.replace(item, id=item_id, content=_parts(item))))
+    if isinstance(item, McpApprovalRequest):
         renamed[item.id] = item_id
     elif isinstance(item, McpApprovalResponse | McpCall) and item.approval_request_id in renamed:
         item = structs.replace(item, approval_request_id=renamed[item.approval_request_id])

@@ -12,6 +12,7 @@ from msgspec.json import Decoder, encode
 
 from maitred.engines.errors import words
 from maitred.wire.responses.items import Logprob
+from maitred.wire.responses.mending import mending
 from maitred.wire.responses.response import Incomplete, InputDetails, OutputDetails, Usage
 
 FAILED = "the engine could not complete the response"
@@ -115,4 +116,4 @@ class NativeEvent(Struct):
     error: Any = None
 
 
-response, event = Decoder(NativeResponse).decode, Decoder(NativeEvent).decode
+response, event = mending(Decoder(NativeResponse).decode), mending(Decoder(NativeEvent).decode)

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from maitred.wire.responses.items import Logprob
+from maitred.wire.responses.mending import mending
 from maitred.wire.responses.response import Incomplete, InputDetails, OutputDetails, Usage
 
 
@@ -94,7 +95,7 @@ class Chat(Struct):
     error: Any = None
 
 
-chat = Decoder(Chat).decode
+chat = mending(Decoder(Chat).decode)
 
 _ENDS: dict[str | None, Incomplete] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _FAILS = ("abort", "error")
