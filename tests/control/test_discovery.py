@@ -370,7 +370,7 @@ def owe(it: Town, port: int) -> None:
         connection = await it.pool.connect(f"http://127.0.0.1:{port}")
         body = b'{"model":"q"}'
         head = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body)
-        connection.send((head, body), Nobody())
+        connection.send(head, (body,), len(body), Nobody())
 
     it.tasks.append(asyncio.create_task(ask()))
 

@@ -79,7 +79,7 @@ class Line:
         if connection is None:
             connection, _ = await self.connect()
         reading = Reading()
-        connection.send((b"GET / HTTP/1.1\r\n", memoryview(b"host: a\r\n\r\n")), reading)
+        connection.send(b"GET / HTTP/1.1\r\n", (memoryview(b"host: a\r\n\r\n"),), 11, reading)
         await turns()
         return reading, self.engines[-1]
 

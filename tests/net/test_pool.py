@@ -91,7 +91,7 @@ def test_a_connection_that_is_just_closing_is_no_trap() -> None:
             taken = at.pool.take(at.url)
             if taken is not None:
                 reading = Reading()
-                taken.send((b"GET / HTTP/1.1\r\n\r\n",), reading)
+                taken.send(b"GET / HTTP/1.1\r\n\r\n", (), 0, reading)
                 assert reading.failure is not None
                 assert reading.failure[0] is FailureKind.STALE_CONNECTION
 

@@ -250,7 +250,7 @@ class Load:
     def _write(self, call: Call, connection: ClientConnection) -> None:
         body = self._target.body(self._texts, call.arrival, self._more)
         call.connection = connection
-        connection.send((b"%b%d\r\n\r\n" % (self._head, len(body)), body), call)
+        connection.send(b"%b%d\r\n\r\n" % (self._head, len(body)), (body,), len(body), call)
         call.shot.sent_at = self.now()
 
     def _leave(self, call: Call, why: str) -> None:

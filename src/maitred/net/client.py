@@ -93,7 +93,7 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_bodies", "_burst", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep",
-        "_length", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep", "_told_head",
+        "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep", "_told_head",
         "_transport", "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
     )  # fmt: skip
 
@@ -111,6 +111,7 @@ class ClientConnection(asyncio.Protocol):
         self.on_body = self._bodies.append  # called for every chunk: spare it a frame
         self._parser: Any = None
         self._transport: asyncio.Transport = CLOSED
+        self._line: asyncio.Transport = CLOSED  # to the same, for what is written
         self._headers: list[tuple[bytes, bytes]] = []
         self._length: int | None = None
         self._chunked = False
@@ -137,21 +138,22 @@ class ClientConnection(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """What was sent and the system has not taken yet."""
-        return 0 if self.closing else self._transport.get_write_buffer_size()
+        return 0 if self.closing else self._line.get_write_buffer_size()
 
-    def send(self, parts: Sequence[bytes | memoryview], reader: Reader) -> None:
-        """Send one request; its answer goes to `reader`, which hears at once if the line is already dead."""
-        transport, now = self._transport, self._sweep.now
-        if transport.is_closing():
+    def send(self, head: bytes, body: Sequence[bytes | memoryview], size: int, reader: Reader) -> None:
+        """Send one request with a body of `size` bytes, in parts; its answer goes to `reader`.
+
+        That hears at once if the line is already dead.
+        """
+        now = self._sweep.now
+        if self._transport.is_closing():
             reader.failed(FailureKind.STALE_CONNECTION, "the connection was lost before it was used")
             return
         self._reader = reader
         self.sent_at = now
         self.deadline = now + self._patience.first_byte_s
-        size = 0
-        for part in parts:
-            size += len(part)
-        transport.writelines((b"".join(parts),) if size <= JOIN_BYTES_MAX else parts)
+        parts = (head, *body)
+        self._line.writelines((b"".join(parts),) if size <= JOIN_BYTES_MAX else parts)
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the engine."""
@@ -167,19 +169,20 @@ class ClientConnection(asyncio.Protocol):
 
     def abandon(self) -> None:
         """Close a connection that nobody waited for to the end: a loop may have made it and tell no more."""
-        self._transport.abort()
+        self._line.abort()
         self.connection_lost(None)
 
     def abort(self) -> None:
         """Close at once; the reader hears nothing more. The engine sees its client leave."""
         self._reader = None
-        self._transport.abort()
+        self._line.abort()
 
     # -- asyncio.Protocol -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        self._transport = self._burst.line(cast("asyncio.Transport", transport))
+        self._transport = cast("asyncio.Transport", transport)
+        self._line = self._burst.line(self._transport)
         self._parser = httptools.HttpResponseParser(self)
         self._sweep.add(self)
         self._owner.opened(self)
@@ -242,7 +245,8 @@ class ClientConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         if self._transport is CLOSED:
             return
-        self._parser, self._transport = None, CLOSED  # they name this connection, and this connection them
+        self._parser = None  # it names this connection, as do its transports
+        self._transport = self._line = CLOSED
         self._sweep.discard(self)
         self._owner.lost(self)
         if self._reader is None:

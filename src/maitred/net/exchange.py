@@ -221,8 +221,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         site, head = self._site, self.head
         if site.cors:
             headers += cors.lines(site.cors, head.fields)
-        # HTTP/1.0 would have to be told, and gains nothing.
-        if site.draining or not (self._keep and head.keep_alive and head.http11):
+        if site.draining or not (self._keep and head.keep_alive):
             self._keep = False
             headers += b"connection: close\r\n"
         return (STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status) + headers

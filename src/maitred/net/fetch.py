@@ -51,7 +51,7 @@ async def fetch(
         async with asyncio.timeout(timeout_s):
             connection = await pool.connect(url, question=True)
             collector = _Collector()
-            connection.send((_request(path, connection.authority, json, lines),), collector)
+            connection.send(_request(path, connection.authority, json, lines), (), 0, collector)
             return await collector.over
     except TimeoutError:
         kind = FailureKind.FIRST_BYTE_TIMEOUT if connection else FailureKind.UNREACHABLE

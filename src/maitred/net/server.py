@@ -151,7 +151,7 @@ class ServerConnection(asyncio.Protocol):
             self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
         if fresh and len(self._pending) == 1:
             head = self._pending[0].head
-            self._repeats.learn(data, head, head.length if head.keep_alive and head.http11 else None)
+            self._repeats.learn(data, head, head.length if head.keep_alive else None)
         self._advance()
 
     def eof_received(self) -> None:
@@ -371,7 +371,8 @@ class ServerConnection(asyncio.Protocol):
         head = self._head
         assert head is not None  # noqa: S101 - it was read when the head was over
         if not self._cut_short:
-            head.keep_alive = self._parser.should_keep_alive()
+            # HTTP/1.0 would have to be told that it is kept, and gains nothing.
+            head.keep_alive = head.http11 and self._parser.should_keep_alive()
             if b"upgrade" in head.fields and head.length != 0 and self._parser.should_upgrade():
                 self._cut_short = True  # only the head is over: see `_ignore_upgrade`
                 return

@@ -40,8 +40,11 @@ class Single(Struct, frozen=True):
             exchange.flow = relay
             house.running[leg.number] = relay
             try:
-                head = upstream_head(order, connection.authority, leg.attempt)
-                connection.send((head, *order.parts), relay)
+                size = 0
+                for part in order.parts:
+                    size += len(part)
+                head = upstream_head(order, size, connection.authority, leg.attempt)
+                connection.send(head, order.parts, size, relay)
                 house.sent(leg)
                 return await relay.over
             except UpstreamFailed as failed:
@@ -84,7 +87,7 @@ class _Connecting:
         self.drop()
 
 
-def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
+def upstream_head(order: Order, size: int, host: bytes, attempt: int = 1) -> bytes:
     """The head of the engine's request, made anew: nothing of the client's head gets there unnamed.
 
     A repeat says so, in the words that proxies have for it, that what lies behind does not repeat it too.
@@ -92,7 +95,4 @@ def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
     forwarded = order.forwarded
     if attempt > 1:
         forwarded += b"x-envoy-attempt-count: %d\r\n" % attempt
-    size = 0
-    for part in order.parts:
-        size += len(part)
     return HEAD % (order.path.encode(), host, size, order.request.id.encode(), forwarded)

@@ -58,7 +58,8 @@ class Service(Struct, frozen=True):
 
 async def journey(service: Service, exchange: Exchange, request_id: str) -> None:
     """Read the request, let it in, wait for its seat, have it answered; once more where that may help."""
-    house, api = service.house, APIS[exchange.head.path]
+    house, head = service.house, exchange.head
+    api = APIS[head.path]
     task = asyncio.current_task(house.loop)
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     service.journeys.add(task)
@@ -67,11 +68,11 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     usage: Usage | None = None
     outcome, identity, asked = FAILED_INTERNAL, UNKNOWN, None
     try:
-        identity = service.identify(exchange.head.fields)
-        if exchange.head.packed:
+        identity = service.identify(head.fields)
+        if head.packed:
             exchange.body = await service.inflate(exchange.body)
         order = read(
-            exchange.head,
+            head,
             exchange.body,
             request_id,
             service.models,

@@ -140,7 +140,7 @@ async def ask(
         answer = Answer(server, request_id)
         try:
             connection = pool.take(server.origin) or await pool.connect(server.origin)
-            connection.send((head, body), answer)
+            connection.send(head, (body,), len(body), answer)
             found = await answer.over
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
