@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 WRITES_MAX = 64
@@ -23,14 +23,16 @@ Data = bytes | bytearray | memoryview
 class Burst:
     """The writes of one turn of a loop, in their order. With `writes_max` 1 each leaves at once."""
 
-    __slots__ = ("held", "writes_max")
+    __slots__ = ("held", "later", "writes_max")
 
     def __init__(self, writes_max: int = WRITES_MAX) -> None:
+        self.later: Callable[[Callable[[], None]], object]
         self.held: deque[tuple[asyncio.Transport, Iterable[Data]]] = deque()
         self.writes_max = writes_max
 
     def line(self, transport: asyncio.Transport) -> asyncio.Transport:
         """The same transport, but for the moment at which what is written to it leaves."""
+        self.later = asyncio.get_running_loop().call_soon  # asking each time costs a system call
         return _Line(transport, self) if self.writes_max > 1 else transport
 
     def flush(self) -> None:
@@ -43,7 +45,7 @@ class Burst:
                     transport.writelines(parts)
         finally:
             if held:  # one write failed; the others are not to wait for one more
-                asyncio.get_running_loop().call_soon(self.flush)
+                self.later(self.flush)
 
 
 class _Line(asyncio.Transport):
@@ -66,7 +68,7 @@ class _Line(asyncio.Transport):
         if held and held[-1][0] is transport:
             burst.flush()  # who writes on and on hears in time that his reader is slow
         if not held:
-            asyncio.get_running_loop().call_soon(burst.flush)
+            burst.later(burst.flush)
         held.append((transport, list_of_data))
         if len(held) >= burst.writes_max:
             burst.flush()
