@@ -10,9 +10,12 @@ whose next question is taken in the next turn.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+
+log = logging.getLogger("maitred.net")
 
 WRITES_MAX = 64
 """So many are held at most; past that they leave at once, so that a long turn holds up nobody."""
@@ -38,14 +41,15 @@ class Burst:
     def flush(self) -> None:
         """Let all of it leave now."""
         held = self.held
-        try:
-            while held:
-                transport, parts = held.popleft()
-                if not transport.is_closing():  # else it was lost since
-                    transport.writelines(parts)
-        finally:
-            if held:  # one write failed; the others are not to wait for one more
-                self.later(self.flush)
+        while held:
+            transport, parts = held.popleft()
+            if transport.is_closing():  # lost since
+                continue
+            try:
+                transport.writelines(parts)
+            except Exception:  # this connection's alone: whoever has us flush is none of its callers
+                log.exception("a write failed; its connection is broken off")
+                transport.abort()
 
 
 class _Line(asyncio.Transport):
