@@ -126,3 +126,14 @@ async def test_a_conversation_without_messages_reaches_no_engine(path: str) -> N
         assert (answer.status, answer.outcome) == (400, "bad_request")
         assert answer.json["error"]["message"].startswith("messages: ")
         assert place.menu.asked == []
+
+
+@in_virtual_time()
+async def test_what_is_put_into_shape_says_nothing_of_what_is_not() -> None:
+    """Both answers have the same head: what became of it for one client is nothing to the other."""
+    said = b'{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}'
+    plan = refusal(said, "content-type: text/plain")
+    async with serving(plan, plan, plan) as place:
+        for path, kind in ((CHAT, b"text/plain"), (MESSAGES, b"application/json"), (CHAT, b"text/plain")):
+            answer = await place.ask(ask(path, max_tokens=1))
+            assert (answer.status, answer.values(b"content-type")) == (400, [kind])

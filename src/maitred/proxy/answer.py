@@ -84,7 +84,7 @@ def in_clients_shape(head: AnswerHead, body: bytes, request: Request) -> tuple[A
         return head, body
     # What the engine said of its own bytes is true of them alone.
     kept = [line for line in head.headers if not line[0].startswith(b"content-") and line[0] != b"etag"]
-    return structs.replace(head, headers=[*kept, JSON]), shaped
+    return structs.replace(head, headers=[*kept, JSON], lines={}), shaped
 
 
 def refusal_of(failed: UpstreamFailed) -> Refusal:
