@@ -12,7 +12,10 @@ from maitred.config.auth import Store
 from maitred.config.flow import Rates, Tenant
 from maitred.config.responses import Background, Kept, Responses
 from maitred.config.tree import Queue
+from maitred.core.limits import UNLIMITED, Limits
 from maitred.core.outcome import Outcome, Refusal
+from maitred.core.rights import limited
+from maitred.core.words import Identity
 from tests.net.http import Answer
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, whole, word
 from tests.responses.place import (
@@ -258,6 +261,25 @@ async def test_who_waits_for_his_limits_keeps_nobody_else_from_his_turn(url: str
         await is_("queued", third, "a")
         for id_ in (second, third):
             await it.ask(call("POST", f"{RESPONSES}/{id_}/cancel", None, "x-tenant: a"))
+
+
+@pytest.mark.parametrize(("limits", "held"), [(UNLIMITED, []), (Limits(concurrent=9), ["key k"])])
+@in_real_time
+async def test_who_is_unlimited_is_so_in_the_background(
+    url: str, monkeypatch: pytest.MonkeyPatch, limits: Limits, held: list[str]
+) -> None:
+    found: list[str] = []
+
+    def noted(*asked: Any) -> list[tuple[str, Limits]]:
+        holders = limited(*asked)
+        found.extend(name for name, _ in holders)
+        return holders
+
+    monkeypatch.setattr("maitred.core.gateway.limited", noted)
+    async with remembering(url, says("x"), **QUICK) as it:
+        it.tell_tenants_apart(Identity(key="k", limits=limits))
+        await ended(it, (await submitted(it))["id"])
+        assert found == held
 
 
 @in_real_time

@@ -50,6 +50,24 @@ async def test_only_what_need_not_outlive_a_loss_of_power_is_told_before(
 
 
 @on_loop
+async def test_a_renewal_need_not_outlive_a_loss_of_power(url: str) -> None:
+    response = new()
+
+    def renewed(connection: Connection) -> tuple[set[str], str]:
+        return turns.renew(connection, "m", [response.id], LEASE), level(connection)
+
+    async with remembering(url):
+        store = Store.open(url)
+        kept = lanes(store)
+        await kept.writing.submit(lambda c: turns.begin(c, "m", response, ALL, NOW, LEASE))
+        done = await kept.writing.submit(renewed, durable=False)
+        assert done == ({response.id}, OFF[url.partition(":")[0]])
+        for lane in set(kept):
+            lane.close()
+        await store.close()
+
+
+@on_loop
 async def test_a_file_may_be_said_to_be_worth_less(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path}/maitred.db", full=False)
     reading, writing, single = lanes(store)

@@ -26,7 +26,7 @@ BY_INDEX = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "hashjoin", "m
 
 
 class Lanes(NamedTuple):
-    """Threads that read, and threads that write; `single` does what one statement writes."""
+    """Threads that read, and threads that write; `single` does what at most one statement writes."""
 
     reading: Lane
     writing: Lane
@@ -34,7 +34,10 @@ class Lanes(NamedTuple):
 
 
 def lanes(store: Store) -> Lanes:
-    """Those of this store. To a server what is one statement goes without a transaction around it."""
+    """Those of this store.
+
+    To a server what only reads, or writes with at most one statement, goes without a transaction around it.
+    """
     if store.is_file:
         reading, writing = _file_engine(store, writes=False), _file_engine(store, writes=True)
         writer = Lane("store writes", writing.connect, _of_file, grouped=True)

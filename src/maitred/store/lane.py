@@ -1,8 +1,9 @@
 """Threads that work on kept connections, one operation after the other; a loop waits for theirs in one hop.
 
-An operation is a plain function of a connection, and one transaction. It is done again from its beginning
-when the connection died under it, even while it was committed, so it must bear that. It is never cancelled
-half-way: who stops waiting leaves it to be finished, or undone where it has not begun.
+An operation is a plain function of a connection, and one transaction; where each statement is committed by
+itself, at most one of its statements writes. It is done again from its beginning when the connection died
+under it, even while it was committed, so it must bear that. It is never cancelled half-way: who stops waiting
+leaves it to be finished, or undone where it has not begun.
 """
 
 from __future__ import annotations
@@ -109,7 +110,10 @@ class Lane:
             thread.start()
 
     def submit(self, work: Work[T], *, durable: bool = True) -> Future[T]:
-        """Have it done; `durable`: to outlive a loss of power. It is a StoreError where too much waits."""
+        """Have it done. It is a StoreError where too much waits.
+
+        `durable`: to outlive a loss of power. This goes for files; to a server the statements say it.
+        """
         operation = Operation(work, asyncio.get_running_loop(), durable=durable)
         if self._waiting.qsize() < WAITING_MAX:
             self._waiting.put(operation)
@@ -162,7 +166,7 @@ class Kept:
             self._connection = None
 
     def do(self, work: Work[T], *, durable: bool = True) -> T:
-        """Do this in one transaction."""
+        """Do this in one transaction, unless the connection is one that commits each statement."""
         for tried in range(1, TRIES + 1):
             if not self.usable():
                 self.drop()

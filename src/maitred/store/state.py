@@ -1,5 +1,7 @@
-"""What is remembered of conversations, for a loop: each call is one operation in a thread, one transaction.
+"""What is remembered of conversations, for a loop: each call is one operation in a thread.
 
+What writes is one transaction, on a PostgreSQL unless at most one of its statements does: others may read
+before and after it. What only reads is none.
 Raises StoreError within CALL_S where the database cannot be used, and a StateConflict where what it holds is
 in the way. Who stops waiting does not stop the operation.
 """
@@ -257,7 +259,7 @@ class StateStore:
     def _write(
         self, operation: str, work: Work[T], *, durable: bool = True, single: bool = False
     ) -> Coroutine[Any, Any, T]:
-        """`single`: what has to be done together is one statement."""
+        """`single`: at most one of its statements writes, whatever others read."""
         lane = self._single if single else self._writing
         return self._do(operation, lane, work, durable=durable, writes=True)
 

@@ -33,7 +33,7 @@ from maitred.store.state_rows import (
     possible,
 )
 from maitred.store.state_tables import NEVER_MS, conversations, events, items, jobs, responses
-from maitred.store.written import insert_new, inserting, updating, write
+from maitred.store.written import PASSING, SERVER, insert_new, inserting, updating, write
 
 _R, _I, _C = responses.c, items.c, conversations.c
 _ID: BindParameter[str] = bindparam("id_")
@@ -94,6 +94,7 @@ _RENEW = (
     .values(lease_ms=bindparam("lease"))
     .returning(_R.id)
 )
+_RENEW_PASSING = _RENEW.returning(PASSING)
 _LOSE = (
     update(responses)
     .where(_R.id.in_(_IDS), _R.status == RUNNING)
@@ -190,9 +191,10 @@ def open_(
 
 
 def renew(connection: Connection, maker: str, ids: Sequence[str], lease_ms: int) -> set[str]:
-    """Say that the makers of these live; whose they still are."""
+    """Say that the makers of these live; which of them are still this one's. A loss of power may undo it."""
     asked = {"ids": list(ids), "maker_": maker, "lease": lease_ms}
-    return set(connection.execute(_RENEW, asked).scalars())
+    statement = _RENEW_PASSING if connection.dialect.name == SERVER else _RENEW
+    return set(connection.execute(statement, asked).scalars())
 
 
 def finish(connection: Connection, maker: str, end: Finish) -> None:

@@ -40,10 +40,9 @@ _INSERTS: dict[tuple[str, str], ReturningInsert[Any]] = {
     for table in (responses, events)
 }
 _INSERT_NEW = {what: Ready(insert) for what, insert in _INSERTS.items()}
-_INSERT_PASSING = Ready(
-    _INSERTS[SERVER, responses.name].returning(func.set_config("synchronous_commit", "off", True))
-)
-"""On a PostgreSQL, where a loss of power may undo the transaction."""
+PASSING = func.set_config("synchronous_commit", "off", True)
+"""What a statement returns on a PostgreSQL, where a loss of power may undo the transaction."""
+_INSERT_PASSING = Ready(_INSERTS[SERVER, responses.name].returning(PASSING))
 _INSERT_ITEMS = Ready(items.insert())
 
 
