@@ -13,7 +13,9 @@ from maitred.config.flow import Rates, Tenant
 from maitred.config.responses import Background, Kept, Responses
 from maitred.config.tree import Queue
 from maitred.core.outcome import Outcome, Refusal
-from tests.net.http import Answer
+from maitred.responses import job
+from maitred.responses.turn import NO_ANSWER
+from tests.net.http import Answer, turns
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, whole, word
 from tests.responses.place import (
     CONVERSATIONS,
@@ -258,6 +260,40 @@ async def test_who_waits_for_his_limits_keeps_nobody_else_from_his_turn(url: str
         await is_("queued", third, "a")
         for id_ in (second, third):
             await it.ask(call("POST", f"{RESPONSES}/{id_}/cancel", None, "x-tenant: a"))
+
+
+@in_real_time
+async def test_only_as_many_ask_at_once_as_there_are_places(url: str) -> None:
+    one = {"responses": Responses(background=Background(period_s=0.05, running_max=1))}
+    async with remembering(url, says("x"), **one) as it:
+        places = it.place.app.site.places
+        async with places:  # as who comes back from a rest finds it
+            id_ = (await submitted(it))["id"]
+            await it.place.until(lambda: id_ in it.place.app.site.running)
+            await turns(100)
+            assert it.place.menu.asked == []
+        assert text_of(await ended(it, id_)) == "x"
+        assert not places.locked()
+
+
+@in_real_time
+async def test_only_where_there_was_no_endpoint_the_wait_is_doubled(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no, limited, over = Outcome.NO_ENDPOINT, Outcome.RATE_LIMITED, Outcome.BAD_REQUEST
+    refusals, rested = iter((limited, limited, no, no, limited, no, over)), []
+
+    async def asked_once(_: object) -> tuple[Any, Refusal]:
+        return NO_ANSWER, Refusal(next(refusals), "")
+
+    async def rest(_: object, refused: Refusal, missed: int) -> None:
+        rested.append((refused.outcome, missed))
+
+    monkeypatch.setattr(job, "_asked_once", asked_once)
+    monkeypatch.setattr(job, "_rest", rest)
+    async with remembering(url, **QUICK) as it:
+        await ended(it, (await submitted(it))["id"])
+    assert [missed for outcome, missed in rested if outcome is no] == [0, 1, 2]
 
 
 @in_real_time
