@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -294,6 +296,27 @@ async def test_only_where_there_was_no_endpoint_the_wait_is_doubled(
     async with remembering(url, **QUICK) as it:
         await ended(it, (await submitted(it))["id"])
     assert [missed for outcome, missed in rested if outcome is no] == [0, 1, 2]
+
+
+@in_real_time
+async def test_a_tenant_is_passed_by_for_its_own_limits_alone() -> None:
+    site: Any = SimpleNamespace(limited=Counter(), jobs=asyncio.Event())
+    asked: Any = SimpleNamespace(site=site, tenant="a")
+    rests = []
+    for whose, passed, woken in (
+        ("model", {}, False),
+        ("tenant", {"a": 1}, True),
+        ("tenant", {"a": 2}, False),
+    ):
+        site.jobs.clear()
+        refused = Refusal(Outcome.RATE_LIMITED, "", retry_after_s=60, whose=whose)
+        rests.append(asyncio.create_task(job._rest(asked, refused, 0)))
+        await turns(2)
+        assert (site.limited, site.jobs.is_set()) == (passed, woken)
+    for rest in rests:
+        rest.cancel()
+    await asyncio.wait(rests)
+    assert not site.limited
 
 
 @in_real_time

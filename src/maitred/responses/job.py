@@ -38,7 +38,6 @@ log = logging.getLogger("maitred.responses")
 
 KEPT = (SESSION, b"traceparent", b"tracestate")
 """Headers that still mean something when nobody waits."""
-OWN_LIMITS = (Outcome.RATE_LIMITED, Outcome.CONCURRENCY_LIMITED)
 DOUBLED_MAX = 5
 """How often the seconds between two attempts are doubled where there is no endpoint."""
 QUEUED: Status = "queued"
@@ -144,7 +143,7 @@ async def _rest(asked: Asked, refused: Refusal, missed: int) -> None:
     site, wait_s = asked.site, refused.wait_s or 0.0
     if refused.outcome is Outcome.NO_ENDPOINT:
         wait_s = max(wait_s, 2.0 ** min(missed, DOUBLED_MAX))
-    if refused.outcome not in OWN_LIMITS:
+    if refused.whose != "tenant":
         await asyncio.sleep(wait_s)
         return
     if asked.tenant not in site.limited:
