@@ -160,6 +160,7 @@ def test_a_holder_that_could_takes_nothing_when_another_cannot() -> None:  # cas
         book.take(holders, 10, 0, FREE, 0.0)
     assert left(book)[0] == 4
     assert hold.levels(0.0) == caught.value.levels == Levels(requests=Level(1, 0, 60.0))
+    assert caught.value.whose == "key"
 
 
 def test_what_lasts_longest_is_named() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ from maitred.core.limits import UNLIMITED, Limits
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.rights import limited
 from maitred.core.words import Identity
-from tests.net.http import Answer
+from maitred.responses import job
+from maitred.responses.turn import NO_ANSWER
+from tests.net.http import Answer, turns
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, whole, word
 from tests.responses.place import (
     CONVERSATIONS,
@@ -280,6 +284,61 @@ async def test_who_is_unlimited_is_so_in_the_background(
         it.tell_tenants_apart(Identity(key="k", limits=limits))
         await ended(it, (await submitted(it))["id"])
         assert found == held
+
+
+@in_real_time
+async def test_only_as_many_ask_at_once_as_there_are_places(url: str) -> None:
+    one = {"responses": Responses(background=Background(period_s=0.05, running_max=1))}
+    async with remembering(url, says("x"), **one) as it:
+        places = it.place.app.site.places
+        async with places:  # as who comes back from a rest finds it
+            id_ = (await submitted(it))["id"]
+            await it.place.until(lambda: id_ in it.place.app.site.running)
+            await turns(100)
+            assert it.place.menu.asked == []
+        assert text_of(await ended(it, id_)) == "x"
+        assert not places.locked()
+
+
+@in_real_time
+async def test_only_where_there_was_no_endpoint_the_wait_is_doubled(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no, limited, over = Outcome.NO_ENDPOINT, Outcome.RATE_LIMITED, Outcome.BAD_REQUEST
+    refusals, rested = iter((limited, limited, no, no, limited, no, over)), []
+
+    async def asked_once(_: object) -> tuple[Any, Refusal]:
+        return NO_ANSWER, Refusal(next(refusals), "")
+
+    async def rest(_: object, refused: Refusal, missed: int) -> None:
+        rested.append((refused.outcome, missed))
+
+    monkeypatch.setattr(job, "_asked_once", asked_once)
+    monkeypatch.setattr(job, "_rest", rest)
+    async with remembering(url, **QUICK) as it:
+        await ended(it, (await submitted(it))["id"])
+    assert [missed for outcome, missed in rested if outcome is no] == [0, 1, 2]
+
+
+@in_real_time
+async def test_a_tenant_is_passed_by_for_its_own_limits_alone() -> None:
+    site: Any = SimpleNamespace(limited=Counter(), jobs=asyncio.Event())
+    asked: Any = SimpleNamespace(site=site, tenant="a")
+    rests = []
+    for whose, passed, woken in (
+        ("model", {}, False),
+        ("tenant", {"a": 1}, True),
+        ("key", {"a": 2}, False),
+    ):
+        site.jobs.clear()
+        refused = Refusal(Outcome.RATE_LIMITED, "", retry_after_s=60, whose=whose)
+        rests.append(asyncio.create_task(job._rest(asked, refused, 0)))
+        await turns(2)
+        assert (site.limited, site.jobs.is_set()) == (passed, woken)
+    for rest in rests:
+        rest.cancel()
+    await asyncio.wait(rests)
+    assert not site.limited
 
 
 @in_real_time

@@ -53,10 +53,15 @@ class Holder:
         self.spent = Spent()
 
     @property
-    def label(self) -> str:
-        """How refusals speak of it: by its kind alone, and a guest is a tenant like any other."""
+    def kind(self) -> str:
+        """Tenant, key or model; a guest is a tenant like any other."""
         kind = self.name.partition(" ")[0]
-        return f"this {'tenant' if kind == 'guest' else kind}"
+        return "tenant" if kind == "guest" else kind
+
+    @property
+    def label(self) -> str:
+        """How refusals speak of it: by its kind alone."""
+        return f"this {self.kind}"
 
     def adopt(self, limits: Limits, now: float) -> None:
         """Live by these limits from now on; a bucket keeps its level as far as it fits."""
@@ -123,8 +128,9 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
     `amounts` are by kind of bucket. Only the kind of holder is named: its client may not know of others.
     """
     levels = tightest(holders, now)
-    if (message := _over_budget(holders, amounts, money, spent_alone=True)) is not None:
-        return Refusal(Outcome.QUOTA_SPENT, message, levels=levels)
+    if (over := _over_budget(holders, amounts, money, spent_alone=True)) is not None:
+        holder, message = over
+        return Refusal(Outcome.QUOTA_SPENT, message, levels=levels, whose=holder.kind)
     lacking = [
         (bucket.missing_s(amounts[bucket.kind], now), bucket, holder)
         for holder in holders
@@ -132,26 +138,28 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
         if amounts[bucket.kind]
     ]
     missing_s, bucket, holder = max(lacking, key=lambda each: each[0], default=(0.0, None, holders[0]))
-    if missing_s < SETTLES_S and (message := _over_budget(holders, amounts, money)) is not None:
+    if missing_s < SETTLES_S and (over := _over_budget(holders, amounts, money)) is not None:
+        holder, message = over
         message += "; what still runs has its estimate set aside, and may turn out to need less"
-        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=SETTLES_S, levels=levels)
+        wait_s, whose = SETTLES_S, holder.kind
+        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=wait_s, levels=levels, whose=whose)
     full = next((each for each in holders if 0 < each.limits.concurrent <= each.running), None)
     if bucket is not None and (missing_s > SLACK_S or full is None):
         left, kind = bucket.level(now).remaining, _KINDS[bucket.kind]
         message = f"{holder.label} has {left} left of {bucket.limit} {kind} a minute"
         if bucket.kind != REQUESTS:
             message += f"; {_estimate(amounts)}"
-        wait_s = _rounded_up(missing_s)
-        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=wait_s, levels=levels)
+        wait_s, whose = _rounded_up(missing_s), holder.kind
+        return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=wait_s, levels=levels, whose=whose)
     holder = full or holder
     message = f"{holder.label} has {holder.running} of {holder.limits.concurrent} requests running or waiting"
-    return Refusal(Outcome.CONCURRENCY_LIMITED, message, levels=levels)
+    return Refusal(Outcome.CONCURRENCY_LIMITED, message, levels=levels, whose=holder.kind)
 
 
 def _over_budget(
     holders: Sequence[Holder], amounts: tuple[int, int, int, int], money: int, *, spent_alone: bool = False
-) -> str | None:
-    """In which budget so much is not left, in words; None where it is."""
+) -> tuple[Holder, str] | None:
+    """Whose budget has not so much left, and which, in words; None where all have."""
     for holder in holders:
         over = holder.over_budget(amounts[TOKENS], money, spent_alone=spent_alone)
         if over is not None:
@@ -159,7 +167,7 @@ def _over_budget(
             price = f", {_sum(budget, money)}" if "money" in budget else ""
             period = budget.rpartition("_")[2]
             has = f"{holder.label} has {_sum(budget, left)} left of {_sum(budget, bound)} a {period}"
-            return f"{has}; {_estimate(amounts)}{price}"
+            return holder, f"{has}; {_estimate(amounts)}{price}"
     return None
 
 

@@ -109,7 +109,8 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
     """The client's fault or our limits: the request is answered without an engine.
 
     `param` names the offending field in the client's own words; `retry_after_s` is the predicted wait in
-    seconds (None: unknown or useless). `levels` are what is left where a rate was the reason.
+    seconds (None: unknown or useless). `levels` are what is left where a rate was the reason, and `whose`
+    is the kind of holder that a limit of ours was the reason for: "tenant", "key" or "model".
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
         retry_after_s: float | None = None,
         headers: tuple[tuple[str, str], ...] = (),
         levels: Levels | None = None,
+        whose: str = "",
     ) -> None:
         super().__init__(message)
         self.outcome = outcome
@@ -129,6 +131,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a mishap
         self.retry_after_s = retry_after_s
         self.headers = headers
         self.levels = levels
+        self.whose = whose
 
     @property
     def retryable(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Raw, Struct, structs
@@ -40,7 +39,8 @@ log = logging.getLogger("maitred.responses")
 
 KEPT = (SESSION, b"traceparent", b"tracestate")
 """Headers that still mean something when nobody waits."""
-OWN_LIMITS = (Outcome.RATE_LIMITED, Outcome.CONCURRENCY_LIMITED)
+THEIR_OWN = ("tenant", "key")
+"""Whose limits keep all jobs of a tenant from being taken: those of one key could fill every place."""
 DOUBLED_MAX = 5
 """How often the seconds between two attempts are doubled where there is no endpoint."""
 QUEUED: Status = "queued"
@@ -118,16 +118,19 @@ async def _answered(
 ) -> None:
     """Ask until the model has answered, or nothing can come of it any more."""
     site = asked.site
-    for tried in count():
+    missed = 0
+    while True:
         this = Turn(asked, create, made, numbers, recording)
         this.record.adopt()
-        answer, refusal = await _asked_once(this)
+        async with site.places:
+            answer, refusal = await _asked_once(this)
         ends = refusal is not None and not asked.service.house.gateway.settings.accepting
         if this.model.stopped or ends:
             return  # it was cancelled, or we end: then another makes it
         if refusal is None or refusal.wait_s is None or site.now_ms() > job.expires_ms:
             break
-        await _rest(asked, refusal, tried)
+        await _rest(asked, refusal, missed)
+        missed += refusal.outcome is Outcome.NO_ENDPOINT
         asked.request_id = asked.service.house.mint_id()
     await recording.close()
     await (this.keep(answer) if refusal is None else this.fail(refusal))
@@ -135,17 +138,21 @@ async def _answered(
     site.figures.end(failed if refusal is None else refusal.outcome)
 
 
-async def _rest(asked: Asked, refused: Refusal, tried: int) -> None:
-    """Wait until it may be asked again. For its tenant's limits it waits outside, so that others may pass."""
+async def _rest(asked: Asked, refused: Refusal, missed: int) -> None:
+    """Wait until it may be asked again; for limits of its tenant's own, outside, so that others may pass.
+
+    `missed`: how often there was no endpoint.
+    """
     site, wait_s = asked.site, refused.wait_s or 0.0
     if refused.outcome is Outcome.NO_ENDPOINT:
-        wait_s = max(wait_s, 2.0 ** min(tried, DOUBLED_MAX))
-    if refused.outcome not in OWN_LIMITS:
+        wait_s = max(wait_s, 2.0 ** min(missed, DOUBLED_MAX))
+    if refused.whose not in THEIR_OWN:
         await asyncio.sleep(wait_s)
         return
+    if asked.tenant not in site.limited:
+        site.jobs.set()
     own = Counter((asked.tenant,))
     site.limited += own
-    site.jobs.set()
     try:
         await asyncio.sleep(wait_s)
     finally:

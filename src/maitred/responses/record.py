@@ -19,13 +19,14 @@ NO_HISTORY = History("")
 class Record:
     """The row of a response and its items. `begun` is the writing of its beginning, where there is one."""
 
-    __slots__ = ("_asked", "_create", "_digest", "_response", "begun", "root_id")
+    __slots__ = ("_asked", "_create", "_digest", "_left", "_response", "begun", "root_id")
 
     def __init__(self, asked: Asked, create: Create, response: Response) -> None:
         self._asked = asked
         self._create = create
         self._response = response
         self._digest = asked.digest if asked.idempotency_key else b""  # its body is let go of early
+        self._left = False
         self.root_id = ""
         self.begun: asyncio.Future[History] | None = None
 
@@ -55,7 +56,8 @@ class Record:
             if begun.cancelled() or begun.exception() is not None:
                 stop()  # what cannot be kept is not worth the engine's time
             else:
-                site.running[self._response.id] = stop
+                if not self._left:
+                    site.running[self._response.id] = stop
                 opened()
 
         self.begun.add_done_callback(has_begun)
@@ -102,6 +104,7 @@ class Record:
 
     def leave(self) -> None:
         """Nobody works on it here any more: if it is not written by now, its lease will lapse."""
+        self._left = True
         self._asked.site.running.pop(self._response.id, None)
 
     async def forget(self) -> None:

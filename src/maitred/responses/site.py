@@ -39,7 +39,7 @@ class Site:
 
     `wall` is UTC in seconds. `running` holds the responses that are being made here and that the store knows
     of, each with what stops it. `jobs` is set when there may be one to take, or room for one; `limited`
-    counts by tenant those that wait here for its limits.
+    counts by tenant those that wait here for its limits. `places` are for the jobs that are with the core.
     """
 
     def __init__(
@@ -59,11 +59,16 @@ class Site:
         self.news = News()
         self.jobs = asyncio.Event()
         self.limited: Counter[str] = Counter()
+        self.settings = config.responses
+        self.places = asyncio.Semaphore(self.settings.background.running_max)
         self.memory = memory
         self.apply(config)
 
     def apply(self, config: Config) -> None:
         """Go by this configuration from now on."""
+        most = config.responses.background.running_max
+        if most != self.settings.background.running_max:
+            self.places = asyncio.Semaphore(most)  # who has a place keeps it
         self.config = config
         self.settings = config.responses
         self.lease_ms = int(config.responses.lease_s * 1000)
