@@ -239,6 +239,7 @@ def test_a_gap_is_filled_by_asking(topic: tuple[bytes, ...]) -> None:
                 await engine.until(lambda: figures.counts["messages"] == engine.number)
                 rank = scene.listener._lines[endpoint.name].feed._ranks[0]
                 await until(lambda: rank.replay is None)  # or that of the start might tell of it already
+                rank.rests_until = 0.0  # on a busy machine the start may have asked twice
                 gaps = figures.counts["gaps"]
                 engine.say(STORED, lost=True)
                 await engine.until(lambda: len(scene.there(endpoint)) == 2)
