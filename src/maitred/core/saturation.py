@@ -140,10 +140,8 @@ def reserve(leg: Leg, now: float) -> None:
     Only the first token of a stream tells when its prompt has been read, so only streams count as unread.
     """
     endpoint = leg.endpoint
-    running = endpoint.running
-    endpoint.busy_s += running * (now - endpoint.busy_at)  # `speed.ran`, written out for every request
-    endpoint.busy_at = now
-    endpoint.running = running = running + 1
+    speed.ran(endpoint, now)
+    running = endpoint.running = endpoint.running + 1
     endpoint.reserved += leg.reserved
     if running > endpoint.busiest:  # noqa: PLR1730 - a call takes ten times as long
         endpoint.busiest = running
@@ -168,10 +166,8 @@ def grow(leg: Leg, output_tokens: int) -> None:
 def give_back(leg: Leg, now: float) -> None:
     """The leg is over."""
     endpoint = leg.endpoint
-    running = endpoint.running
-    endpoint.busy_s += running * (now - endpoint.busy_at)  # `speed.ran` once more
-    endpoint.busy_at = now
-    endpoint.running = running - 1
+    speed.ran(endpoint, now)
+    endpoint.running -= 1
     endpoint.reserved -= leg.reserved
     leg.reserved = 0
     if leg.number in endpoint.reading:
