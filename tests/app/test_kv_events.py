@@ -8,7 +8,6 @@ import time
 from random import Random
 
 import uvloop
-import zmq
 
 from maitred.app.desk import Desk
 from maitred.app.gateway import GatewayApp
@@ -19,16 +18,12 @@ from maitred.net.seams import Sockets
 from maitred.observe.exposition import render
 from maitred.twin.kv_events import KvEvents
 from tests.net.http import connected, post
+from tests.ports import free_port
 from tests.twin.place import CHAT, MODEL, Place, chat, serving
 
 PATIENCE_S = 10.0
 LONG = chat(messages=[{"role": "user", "content": "a long story " * 40}], max_tokens=1)
 """A prompt of 4 full blocks."""
-
-
-def free_port() -> int:
-    with zmq.Context() as context, context.socket(zmq.PUB) as socket:
-        return socket.bind_to_random_port("tcp://127.0.0.1")
 
 
 async def until_heard(at: Desk, name: str, engine: Place) -> None:

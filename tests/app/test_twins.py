@@ -21,8 +21,9 @@ from maitred.net.pool import Pool
 from maitred.net.sweep import Sweep
 from maitred.sim.node import Node
 from maitred.sim.simulate import SimulationError
-from tests.e2e.children import MAITRED, Child, children_of, free_ports, get, watched
+from tests.e2e.children import MAITRED, Child, children_of, get, watched
 from tests.net.http import turns
+from tests.ports import free_ports
 from tests.proxy.place import in_virtual_time
 from tests.twin.place import PROFILE, Place, serving
 

@@ -27,9 +27,10 @@ from maitred.config.tree import Config
 from maitred.store.rows import KeyRow, SchemaError
 from tests.cases.place import Place, on_sockets, opened, serving
 from tests.cases.upstream import Engine
-from tests.e2e.children import MAITRED, Child, Gateway, free_ports
+from tests.e2e.children import MAITRED, Child, Gateway
 from tests.e2e.children import ask as ask_process
 from tests.net.http import Answer, get, post
+from tests.ports import free_ports
 from tests.proxy.place import CHAT, chat
 from tests.store.postgres import Postgres
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
@@ -28,25 +27,13 @@ from maitred.observe.kv_events import KvFigures
 from maitred.twin.kv_events import Form
 from maitred.twin.kv_events import KvEvents as Publisher
 from maitred.wire.prefix import blocks_of, root
+from tests.ports import free_port
 from tests.twin.place import Place, serving
 
 PATIENCE_S = 5.0
 LONG = {"messages": [{"role": "user", "content": "a long story " * 40}], "max_tokens": 1}
 """A prompt of 4 full blocks."""
 STORED = ["BlockStored", [1, 2], None, [5, 6, 7, 8], 2]
-
-
-def free_port(ranks: int = 1) -> int:
-    """A port that nobody has, nor those after it, of so many in all."""
-    while True:
-        with ExitStack() as stack:
-            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            try:
-                for port in range(first + 1, first + ranks):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            except (OSError, OverflowError):
-                continue
-            return int(first)
 
 
 def config(**events: Any) -> Config:
@@ -290,7 +277,7 @@ def test_engines_on_one_host_have_ports_of_their_own() -> None:
 
 def test_engines_may_come_to_us(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        port = free_port(ranks=2)
+        port = free_port(run=2)
         async with listening(bind=Address("127.0.0.1", port), ranks=2) as scene:
             one, two = scene.add("http://127.0.0.1:8001"), scene.add("http://127.0.0.1:8002")
             with publisher(connect=port) as first, publisher(connect=port + 1) as second:

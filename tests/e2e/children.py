@@ -7,12 +7,11 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from threading import Condition, Thread
@@ -192,13 +191,6 @@ class Gateway(Child):
             for sample in family.samples
             if sample.name == f"maitred_{name}" and labels.items() <= sample.labels.items()
         )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in listeners]
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from openai import OpenAI
 
-from tests.e2e.children import MODEL, SLOTS, Engine, Gateway, children_of, free_ports
+from tests.e2e.children import MODEL, SLOTS, Engine, Gateway, children_of
+from tests.ports import free_ports
 
 Serve = Callable[..., Gateway]
 

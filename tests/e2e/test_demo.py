@@ -73,7 +73,9 @@ def test_however_it_ends_no_engine_is_left(
 ) -> None:
     with Gateway("demo", cwd=tmp_path) as demo:
         demo.expect(r"^Ready: 2 engines")
-        with watched(children_of(demo.process.pid)) as gone:
+        engines = children_of(demo.process.pid)
+        assert len(engines) == 2, demo.output
+        with watched(engines) as gone:
             demo.signal(number)
             assert demo.wait() == code
             assert gone() == 2

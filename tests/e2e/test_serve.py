@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from tests.e2e.children import MODEL, Engine, chat, free_ports, get, post
+from tests.e2e.children import MODEL, Engine, chat, get, post
 from tests.e2e.conftest import Serve
+from tests.ports import free_ports
 
 CHAT = "/v1/chat/completions"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def test_the_child_is_told_everything() -> None:
         "--slots": "4",
         "--context": "1024",
         "--threads": "2",
+        "--parent": str(os.getpid()),
     }
 
 

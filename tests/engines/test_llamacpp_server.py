@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
@@ -18,30 +18,27 @@ import pytest
 
 from maitred.engines.dialect import read_models
 from maitred.engines.llamacpp import bundled_model
+from tests.ports import free_port
 
 SLOTS = 2
+PATIENCE_S = 20.0
 CHILD = f"""
 import sys
 from pathlib import Path
 from maitred.engines.llamacpp_server import run
-run("127.0.0.1", int(sys.argv[1]), Path(sys.argv[2]), "smollm2-135m", {SLOTS}, 512, 1)
+run("127.0.0.1", int(sys.argv[1]), Path(sys.argv[2]), "smollm2-135m", {SLOTS}, 512, 1, int(sys.argv[3]))
 """
 PARENT = """
-import subprocess, sys
-child = subprocess.Popen(sys.argv[1:])
+import os, subprocess, sys
+words = [word.replace("PARENT", str(os.getpid())) for word in sys.argv[1:]]
+child = subprocess.Popen(words)
 print(child.pid, flush=True)
 child.wait()
 """
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def command(port: int) -> list[str]:
-    return [sys.executable, "-c", CHILD, str(port), str(bundled_model())]
+def command(port: int, parent: object = None) -> list[str]:
+    return [sys.executable, "-c", CHILD, str(port), str(bundled_model()), str(parent or os.getpid())]
 
 
 @contextmanager
@@ -140,19 +137,23 @@ def test_it_ends_at_once_when_told_to_even_in_the_middle_of_an_answer() -> None:
     assert status(port) == 0
 
 
-def test_it_does_not_outlive_its_parent() -> None:
+@pytest.mark.parametrize("serving", [False, True])
+def test_it_does_not_outlive_its_parent(serving: bool) -> None:
+    """Be it killed at once or later."""
     port = free_port()
-    with subprocess.Popen([sys.executable, "-c", PARENT, *command(port)], stdout=subprocess.PIPE) as parent:
+    argv = [sys.executable, "-c", PARENT, *command(port, "PARENT")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         gone = os.pidfd_open(pid)
         try:
-            while status(port) != 200:
+            while serving and status(port) != 200:
                 assert not select.select([gone], [], [], 0.02)[0]
             parent.kill()
-            assert select.select([gone], [], [], 5)[0]
+            assert select.select([gone], [], [], PATIENCE_S)[0]
         finally:
-            signal.pidfd_send_signal(gone, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(gone, signal.SIGKILL)
             os.close(gone)
 
 

@@ -16,6 +16,7 @@ import zmq.asyncio
 from maitred.net.seams import Sockets
 from maitred.twin import tokens
 from maitred.twin.kv_events import END_SEQUENCE, KvEvents, binds
+from tests.ports import free_port
 from tests.twin.place import DATA, MODEL, Place, serving, shape
 
 TOPIC = "kv@127.0.0.1:8101@smollm2"
@@ -24,11 +25,6 @@ LONG = {"messages": [{"role": "user", "content": "a long story " * 40}], "max_to
 PATIENCE_S = 5.0
 
 Message = tuple[bytes, int, Any]
-
-
-def free_port() -> int:
-    with zmq.Context() as context, context.socket(zmq.PUB) as socket:
-        return socket.bind_to_random_port("tcp://127.0.0.1")
 
 
 class Subscriber:

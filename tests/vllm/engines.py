@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -46,19 +45,6 @@ def folder(where: Path) -> Path:
     said |= {"eos_token": said["eos_token"]["content"], "tokenizer_class": "PreTrainedTokenizerFast"}
     (where / "tokenizer_config.json").write_text(json.dumps(said))
     return where
-
-
-def free_ports(engines: int) -> list[int]:
-    """Ports for so many engines, each with two free ones after it; below those that are given to anybody."""
-    found: list[int] = []
-    for first in range(20_000, 32_000, 10):
-        with suppress(OSError), ExitStack() as stack:
-            for port in range(first, first + 3):
-                stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            found.append(first)
-        if len(found) == engines:
-            break
-    return found
 
 
 @contextmanager

@@ -25,7 +25,8 @@ from maitred.door.tokenizer import Folder
 from maitred.net.seams import Sockets
 from maitred.wire.conversation import TOOL_FORMS
 from tests.net.http import Client, connected, post
-from tests.vllm.engines import BLOCK_TOKENS, MODEL, engines, folder, free_ports
+from tests.ports import free_ports
+from tests.vllm.engines import BLOCK_TOKENS, MODEL, engines, folder
 
 pytestmark = pytest.mark.vllm
 
@@ -111,7 +112,7 @@ async def serving(urls: list[str], where: Path, isolate: str = "none") -> AsyncI
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], Path]]:
     where = folder(tmp_path_factory.mktemp("model"))
-    with engines(where, *free_ports(2)) as urls:
+    with engines(where, *free_ports(2, run=3)) as urls:
         yield urls, where
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,6 +21,9 @@ from maitred.core.words import EndpointState
 from maitred.engines import llamacpp
 
 SLOTS = 4
+PORTS = range(20_000, 32_000)
+"""Where engines listen: below what systems give to whoever asks for any port (Linux from 32768, others from
+49152), so that nobody gets an engine's port by chance before it listens there."""
 READY = """
 Ready: {engines} engines serve {model}.
 
@@ -73,12 +77,13 @@ def engine_argv(port: int, model: Path) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports that were free a moment ago, all different, which the system gives to nobody by itself."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.add(port)
+    return list(found)
 
 
 class Announcement:

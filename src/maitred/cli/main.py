@@ -178,11 +178,14 @@ def engine() -> None:
 @click.option("--slots", required=True, type=int)
 @click.option("--context", required=True, type=int)
 @click.option("--threads", required=True, type=int)
-def llamacpp(host: str, port: int, model: Path, alias: str, slots: int, context: int, threads: int) -> None:
+@click.option("--parent", required=True, type=int)
+def llamacpp(
+    host: str, port: int, model: Path, alias: str, slots: int, context: int, threads: int, parent: int
+) -> None:
     """llama.cpp's own server."""
     from maitred.engines.llamacpp_server import run
 
-    run(host, port, model, alias, slots, context, threads)
+    run(host, port, model, alias, slots, context, threads, parent)
 
 
 def _load(path: Path | None, overrides: Options) -> Config:

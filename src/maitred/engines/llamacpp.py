@@ -6,6 +6,7 @@ the gateway's. Nothing here imports it: the child alone does (`llamacpp_server`)
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,7 +48,7 @@ def bundled_model() -> Path:
 def argv(
     port: int, model_path: Path, alias: str, slots: int, context_tokens: int = 2048, threads: int = 1
 ) -> list[str]:
-    """Command line of a child serving `model_path` as `alias` on this machine's own address.
+    """Command line of a child of this process serving `model_path` as `alias` at this machine's own address.
 
     `slots` requests run at once, each with `context_tokens` for prompt plus answer, on `threads` threads.
     """
@@ -59,6 +60,7 @@ def argv(
         "--slots": slots,
         "--context": context_tokens,
         "--threads": threads,
+        "--parent": os.getpid(),
     }
     command = [sys.executable, "-m", "maitred", "engine", "llamacpp"]
     return command + [str(word) for option in options.items() for word in option]

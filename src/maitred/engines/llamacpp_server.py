@@ -10,7 +10,9 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import NoReturn
 
 from maitred.engines.llamacpp import NO_ENGINE, MissingPart
@@ -34,21 +36,35 @@ PARENT_POLL_S = 0.5
 
 
 def run(
-    host: str, port: int, model_path: Path, alias: str, slots: int, context_tokens: int, threads: int
+    host: str,
+    port: int,
+    model_path: Path,
+    alias: str,
+    slots: int,
+    context_tokens: int,
+    threads: int,
+    parent: int,
 ) -> NoReturn:
-    """Serve until SIGTERM, SIGINT or the death of the parent process, then exit 0; exit 1 if it cannot start.
+    """Serve until SIGTERM, SIGINT or the death of process `parent`, then exit 0; exit 1 if it cannot start.
 
     The socket is open at once; answers are 503 until the model is loaded. `slots` requests run at once, each
     with `context_tokens` of its own.
     """
-    parent = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
+    Thread(target=_outlive_not, args=(parent,), daemon=True).start()
     try:
         server = xllamacpp.Server(_params(host, port, model_path, alias, slots, context_tokens, threads))
     except RuntimeError:
         sys.exit(f"llama.cpp could not serve {model_path} at {host}:{port}")
-    sys.stderr.write(f"llama.cpp serves {alias} at {server.listening_address}\n")
+    with suppress(OSError):  # nobody listens any more; the end comes by the parent's
+        sys.stderr.write(f"llama.cpp serves {alias} at {server.listening_address}\n")
+    while True:
+        signal.pause()
+
+
+def _outlive_not(parent: int) -> NoReturn:
+    """Watched from the first moment on: who dies while the model is loaded is no parent to begin with."""
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_S)
     _leave()
