@@ -84,9 +84,7 @@ class Repeats(Generic[Head]):
         before, after = parts
         form = b"%b%%d%b" % (before.replace(b"%", b"%%"), after.replace(b"%", b"%%"))
         size = len(data) - body_bytes
-        if (
-            form % body_bytes != data[:size]
-        ):  # the parser saw the head end elsewhere, or more than one message
+        if form % body_bytes != data[:size]:  # the head ends elsewhere, or more than one message came
             return
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
