@@ -18,7 +18,7 @@ CHAT = "/v1/chat/completions"
 
 def replay(path: Path) -> subprocess.CompletedProcess[str]:
     words = [*MAITRED, "replay", str(path)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def command(gateway: Gateway, *words: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     return done.returncode, done.stdout
