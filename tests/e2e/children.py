@@ -196,6 +196,9 @@ class Gateway(Child):
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum of the samples of this name (without `maitred_`) with at least these labels."""
+        # Metrics are read beside the gateway's loop. An answer may be here before its request is counted,
+        # but not before the loop has answered this.
+        get(self.admin_port, "/admin/v1/endpoints")
         text = get(self.admin_port, "/metrics")[2].decode()
         return sum(
             sample.value
