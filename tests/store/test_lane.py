@@ -23,7 +23,7 @@ from maitred.store.store import CALL_S, VANISHED, Store
 from tests.store.place import ALL, end, kept, new, on_loop, remembering, texts, turn
 from tests.store.postgres import Postgres
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 """Only a failing test ever waits this long."""
 
 
