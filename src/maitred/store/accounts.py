@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import structs
 from sqlalchemy import ColumnElement, Connection, case, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
+from maitred.store.dialects import insertion
 from maitred.store.rows import Account
 from maitred.store.tables import accounts
 
@@ -23,8 +23,7 @@ def spent(connection: Connection, month: str) -> list[Account]:
 
 def charge(connection: Connection, charges: Sequence[Account]) -> list[Account]:
     """Add these to what is there, and tell what is there now. No holder may be twice."""
-    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    added = _charging(insert(accounts))
+    added = _charging(connection.dialect.name)
     found: list[Account] = []
     for start in range(0, len(charges), ROWS_AT_ONCE):
         rows = [structs.asdict(charge) for charge in charges[start : start + ROWS_AT_ONCE]]
@@ -43,11 +42,12 @@ def prune(connection: Connection, before: str) -> bool:
     return connection.execute(pruned).rowcount >= ROWS_AT_ONCE
 
 
-def _charging(insert: sqlite.Insert | postgresql.Insert) -> ReturningInsert[tuple[object, ...]]:
+def _charging(dialect: str) -> ReturningInsert[tuple[object, ...]]:
     """The insertion of charges: onto what is there of their day and month, and giving what is there then.
 
     Charges of a later period begin it anew; those of an earlier one, written late, leave the newer as it is.
     """
+    insert = insertion(accounts, dialect)
     there, new = accounts.c, insert.excluded
 
     def grown(period: str, amount: str) -> ColumnElement[int]:
