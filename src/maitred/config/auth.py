@@ -75,8 +75,8 @@ class Store(Struct, frozen=True):
         Setting(
             "pool",
             NUMBER,
-            "Connections to a PostgreSQL that a gateway keeps for conversations; keys and accounts take up "
-            "to four more.",
+            "Connections to a PostgreSQL that a gateway keeps for conversations; keys and accounts take two "
+            "more.",
         ),
     ] = 4
     statement_s: Annotated[
