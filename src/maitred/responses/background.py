@@ -27,9 +27,6 @@ from maitred.wire.responses import response
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
 
-COUNT_S = 5.0
-"""How often those that wait are counted."""
-
 
 async def submit(asked: Asked, create: Create) -> Outcome:
     """Queue a turn. What can be known to be wrong with it is said now. Raises Refusal, StateConflict."""
@@ -44,8 +41,10 @@ async def submit(asked: Asked, create: Create) -> Outcome:
         return Outcome.CLIENT_GONE
     job = NewJob(await _band(asked, create, this), keep(asked), expires_ms)
     most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
+    await site.queue.count(asked.store, asked.service.house.clock())
     try:
-        await asked.store.submit(this.record.new(now_ms), job, now_ms, most, own_most)
+        with site.queue.place(asked.tenant, most, own_most):
+            await asked.store.submit(this.record.new(now_ms), job, now_ms)
     except Repeated as before:
         return await _repeat(asked, create, before.row)
     site.jobs.set()
@@ -82,7 +81,6 @@ class Background:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._making: set[asyncio.Task[None]] = set()
-        self._count_at = 0.0
 
     async def run(self) -> None:
         """Take jobs, as many as may be made at once."""
@@ -102,9 +100,8 @@ class Background:
         if store is None:
             return
         await store.check()  # what cannot be kept is not made
-        if (now := site.wall()) >= self._count_at:
-            site.figures.waiting = await store.waiting()
-            self._count_at = now + COUNT_S
+        await site.queue.count(store, site.service.house.clock())
+        site.figures.waiting = site.queue.waiting
         most = site.settings.background.running_max
         for band in gateway.settings.bands:
             waiting = min(site.limited.total(), most)
@@ -113,8 +110,9 @@ class Background:
                 return
             now_ms = site.now_ms()
             limited = list(site.limited)
-            jobs = await store.take([band.name], room, now_ms, now_ms + site.lease_ms, limited)
+            jobs = await store.take(band.name, room, now_ms, now_ms + site.lease_ms, limited)
             site.memory.worked()
+            site.queue.left(job.response.tenant for job in jobs)
             for job in jobs:
                 site.stop(job.response.id)  # an earlier run of ours, that was out for longer than its lease
                 task = asyncio.create_task(make(site, store, job))
