@@ -16,7 +16,7 @@ from maitred.responses.call import inner_head
 from maitred.responses.follow import follow
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.job import QUEUED, keep, make, told_at_once
-from maitred.responses.model import dialect_of
+from maitred.responses.model import dialect_of, written
 from maitred.responses.repeat import repeat, see_same
 from maitred.responses.site import Site
 from maitred.responses.telling import Telling
@@ -68,8 +68,7 @@ async def _band(asked: Asked, create: Create, this: Turn) -> str:
     service, said = asked.service, asked.site.bands.get(create.said.service_tier or "", "")
     dialect = dialect_of(asked, create)
     head = inner_head(asked.exchange.head, this.session(), said, dialect.path)
-    unseal = await asked.unsealing()
-    body = dialect.request(create, this.said(), stream=bool(create.said.stream), unseal=unseal)
+    body = await written(asked, dialect, create, this.said())
     who = asked.service_in(said).identify(head.fields)
     order = read(head, body, asked.request_id, service.models, service.rules, who, service.tenants)
     return service.house.gateway.band_of(order.request, order.identity).name
