@@ -20,7 +20,8 @@ BROKEN = frozenset({Outcome.FAILED_UPSTREAM.label, Outcome.FAILED_TRUNCATED.labe
 UNSERVED = frozenset(
     outcome.label
     for outcome in (
-        Outcome.QUEUE_FULL, Outcome.QUEUE_DEADLINE, Outcome.NO_ENDPOINT, Outcome.FAILED_UPSTREAM
+        Outcome.QUEUE_FULL, Outcome.QUEUE_DEADLINE, Outcome.DEADLINE_UNMEETABLE, Outcome.NO_ENDPOINT,
+        Outcome.FAILED_UPSTREAM,
     )
 )  # fmt: skip
 """How a request may end that no engine has seen whole."""
