@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -61,6 +62,7 @@ class StateStore:
         self._lanes = connections.lanes(store.place, "store", store.place.connections, by_index=True)
         self._worked_at = -math.inf
         self._unwritten = False
+        self._served: dict[str, str] = {}
         self._seal: Seal | None = None
 
     async def start(self) -> None:
@@ -150,28 +152,27 @@ class StateStore:
 
     # -- the background ----------------------------------------------------------------------------
 
-    async def submit(
-        self, new: NewResponse, job: NewJob, now_ms: int, waiting_max: int, own_max: int
-    ) -> None:
-        """Queue a response, which takes its conversation's turn.
-
-        No more than so many may wait in all, and of its tenant. Raises QueueFull, Repeated, NotKept, Locked.
-        """
-        await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms, waiting_max, own_max))
+    async def submit(self, new: NewResponse, job: NewJob, now_ms: int) -> None:
+        """Queue a response, which takes its conversation's turn. Raises Repeated, NotKept, Locked."""
+        await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms))
 
     async def take(
-        self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int, passing: Sequence[str] = ()
+        self, band: str, limit: int, now_ms: int, lease_ms: int, passing: Sequence[str] = ()
     ) -> list[JobRow]:
-        """Take the next jobs of these bands, tenants in turn but for those passed by.
+        """Take the next jobs of this band, tenants in turn but for those passed by.
 
         Each is to be renewed, and finished.
         """
-        return await self._write(
-            "take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms, passing)
+        after = self._served.get(band, "")
+        taken = await self._write(
+            "take", lambda c: jobs.take(c, self._maker, band, limit, now_ms, lease_ms, passing, after)
         )
+        if taken:
+            self._served[band] = taken[-1].response.tenant
+        return taken
 
-    async def waiting(self) -> int:
-        """How many jobs wait, for whichever gateway."""
+    async def waiting(self) -> Counter[str]:
+        """How many jobs wait, by tenant, for whichever gateway."""
         return await self._read("waiting", jobs.waiting)
 
     async def cancel(self, tenant: str, id_: str) -> ResponseRow:

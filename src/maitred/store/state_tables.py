@@ -80,10 +80,8 @@ jobs = Table(
     Column("expires_ms", BigInteger, nullable=False),
     Column("request", Text, nullable=False),
 )
-Index(
-    "ix_jobs_next",  # which holds all that is looked at to find it
-    *(jobs.c.band, jobs.c.tenant, jobs.c.created_ms, jobs.c.response_id, jobs.c.waiting, jobs.c.expires_ms),
-)
+_j = jobs.c
+Index("ix_jobs_next", _j.band, _j.waiting, _j.tenant, _j.expires_ms, _j.response_id)
 Index("ix_jobs_expires", jobs.c.expires_ms)
 
 events = Table(
