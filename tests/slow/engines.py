@@ -110,7 +110,7 @@ def ill(_wish: Wish, rng: Random) -> list[Step]:
 
 def busy(_wish: Wish, rng: Random) -> list[Step]:
     """Overloaded by its own account, now and then for longer than anybody waits."""
-    rest_s = rng.choice((*range(4), *range(4), 90))
+    rest_s = 90 if rng.random() < 0.01 else rng.randrange(3)
     return [whole(json.dumps(ERROR).encode(), f"retry-after: {rest_s}", status=429)]
 
 
