@@ -93,8 +93,8 @@ def test_errors_of_a_reload_come_through(locked: House) -> None:
     assert (status, json.loads(body)["error"]["errors"]) == (400, ["maitred.yaml:1 a: wrong"])
 
 
-def test_a_name_may_hold_what_a_path_may_not(locked: House) -> None:
-    locked.desk.listed[0].name = "größe #1?/h:1"
+def test_a_name_may_hold_what_a_path_may_not(locked: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locked.desk.listed[0], "name", "größe #1?/h:1")
     path = "/admin/v1/endpoints/gr%C3%B6%C3%9Fe%20%231%3F/h:1/drain"
     assert locked.call(path, "POST", authorization=f"Bearer {TOKEN}")[0] == 200
 
