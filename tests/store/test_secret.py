@@ -42,8 +42,8 @@ async def test_two_prove_at_once_that_they_can_write(server: Postgres) -> None:
 
     store = Store.open(server.make("prove"))
     await store.upgrade()
-    reading, writing, _ = lanes(store)
-    await asyncio.gather(*[writing.submit(prove_together) for _ in range(2)])
-    for lane in (reading, writing):
+    opened = lanes(store)
+    await asyncio.gather(*[opened.writing.submit(prove_together) for _ in range(2)])
+    for lane in opened:
         await asyncio.to_thread(lane.close)
     await store.close()

@@ -26,7 +26,10 @@ BY_INDEX = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "hashjoin", "m
 
 
 class Lanes(NamedTuple):
-    """Threads that read, and threads that write; `single` does what at most one statement writes."""
+    """Threads that read, and threads that write: nobody's turn waits for who reads much.
+
+    `single` does what at most one statement writes.
+    """
 
     reading: Lane
     writing: Lane
@@ -45,10 +48,10 @@ def lanes(store: Store) -> Lanes:
     limits = store.limits | {"options": f"{store.limits['options']} {BY_INDEX}"}
     engine = create_engine(store.url, poolclass=NullPool, connect_args=limits)
     plain = engine.execution_options(isolation_level="AUTOCOMMIT")
-    plains = max(1, store.pool // 2)
-    statements = Lane("store statements", plain.connect, _of_server, plains)
-    writer = Lane("store writes", engine.connect, _of_server, max(1, store.pool - plains))
-    return Lanes(statements, writer, statements)
+    part = max(1, store.pool // 3)
+    reader = Lane("store reads", plain.connect, _of_server, part)
+    writer = Lane("store writes", engine.connect, _of_server, max(1, store.pool - 2 * part))
+    return Lanes(reader, writer, Lane("store statements", plain.connect, _of_server, part))
 
 
 def _file_engine(store: Store, *, writes: bool) -> Engine:

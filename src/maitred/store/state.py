@@ -91,7 +91,8 @@ class StateStore:
             await self._write("check", secret.prove)
             self._unwritten = False
         fresh = time.monotonic() - self._worked_at < FRESH_S
-        if not fresh or not all(lane and lane.usable for lane in (self._reading, self._writing)):
+        lanes = (self._reading, self._writing, self._single)
+        if not fresh or not all(lane and lane.usable for lane in lanes):
             await self._read("check", turns.check)
 
     async def seal(self) -> Seal:

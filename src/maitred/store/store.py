@@ -32,7 +32,7 @@ STATEMENT_S = 5
 CALL_S = 10.0
 UPGRADE_S = 60.0
 CONNECTIONS_MAX = 4
-POOL = 4
+POOL = 6
 VANISHED = {
     "keepalives_idle": 3,
     "keepalives_interval": 2,
