@@ -24,7 +24,7 @@ from maitred.store.lane import CALL_S, Kept, Lane
 from maitred.store.place import VANISHED
 from maitred.store.rows import StoreError
 from maitred.store.store import Store
-from tests.store.place import ALL, end, kept, new, on_loop, remembering, texts, turn
+from tests.store.place import ALL, LEASE, NOW, end, kept, new, on_loop, remembering, spoken, talk, texts, turn
 from tests.store.postgres import Postgres
 
 PATIENCE_S = 60.0
@@ -370,3 +370,20 @@ async def test_a_server_whose_machine_is_gone_is_not_waited_for_long(server: Pos
         idle, interval, count, unheard = await asked(lambda c: [int(told(c)[name]) for name in VANISHED])
         assert max(idle + interval * count, unheard / 1000) < CALL_S
     await lanes.close()
+
+
+@on_loop
+async def test_who_reads_much_keeps_no_turn_from_being_written(url: str) -> None:
+    free = Event()
+    async with remembering(url) as state:
+        conversation = await talk(state)
+        reads = [asyncio.create_task(state._read("slow", lambda _: free.wait(PATIENCE_S))) for _ in range(9)]
+        await asyncio.sleep(0)
+        begun = new()
+        await kept(state)
+        await state.begin(begun, ALL, NOW, LEASE)
+        await state.finish(end(begun, turn("q", "a")))
+        await spoken(state, conversation, "q", "a")
+        assert not any(read.done() for read in reads)
+        free.set()
+        assert all(await asyncio.gather(*reads))

@@ -33,7 +33,9 @@ BY_INDEX = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "hashjoin", "m
 
 
 class Lanes(NamedTuple):
-    """Threads that read, and threads that write; `single` does what at most one statement writes.
+    """Threads that read, and threads that write: nobody's turn waits for who reads much.
+
+    `single` does what at most one statement writes.
 
     What they are asked for begins at once, to be awaited then or later. It raises StoreError where it cannot
     be done in time.
@@ -58,7 +60,7 @@ class Lanes(NamedTuple):
     @property
     def usable(self) -> bool:
         """Whether all connections still are, as far as can be told from here."""
-        return self.reading.usable and self.writing.usable
+        return self.reading.usable and self.writing.usable and self.single.usable
 
     async def close(self) -> None:
         """Do what waits, and let go of the connections; what hangs is not waited for."""
@@ -75,22 +77,22 @@ class Lanes(NamedTuple):
 
 
 def lanes(place: Place, name: str, connections: int, *, by_index: bool = False) -> Lanes:
-    """Threads for this database, with so many connections to a server, and at most three to a file.
+    """Threads for this database: so many connections to a server (three at least), or up to three to a file.
 
     To a server what only reads, or writes with at most one statement, goes without a transaction around it.
     """
-    readers = max(1, connections // 2)
+    part = max(1, connections // 3)
     if place.is_file:
         reading, writing = _file_engine(place, writes=False), _file_engine(place, writes=True)
-        reader = Lane(f"{name} reads", reading.connect, _File, min(readers, READERS_MAX))
+        reader = Lane(f"{name} reads", reading.connect, _File, min(part, READERS_MAX))
         writer = Lane(f"{name} writes", writing.connect, _File, grouped=True)
         return Lanes(place, reader, writer, writer)
     limits = place.limits | ({"options": f"{place.limits['options']} {BY_INDEX}"} if by_index else {})
     engine = create_engine(place.url, poolclass=NullPool, connect_args=limits)
     plain = engine.execution_options(isolation_level="AUTOCOMMIT")
-    statements = Lane(f"{name} statements", plain.connect, _Server, readers)
-    writer = Lane(f"{name} writes", engine.connect, _Server, max(1, connections - readers))
-    return Lanes(place, statements, writer, statements)
+    reader = Lane(f"{name} reads", plain.connect, _Server, part)
+    writer = Lane(f"{name} writes", engine.connect, _Server, max(1, connections - 2 * part))
+    return Lanes(place, reader, writer, Lane(f"{name} statements", plain.connect, _Server, part))
 
 
 def _file_engine(place: Place, *, writes: bool) -> Engine:

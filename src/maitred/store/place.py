@@ -11,7 +11,7 @@ from maitred.store.rows import StoreError
 
 CONNECT_S = 3
 STATEMENT_S = 5
-CONNECTIONS = 4
+CONNECTIONS = 6
 VANISHED = {
     "keepalives_idle": 3,
     "keepalives_interval": 2,
