@@ -127,7 +127,7 @@ class AccessLog:
         self.hears: Hears = {Ended: self._ended, AtDoor: self._at_door}
         self._sink = sink
         self._wall = wall
-        self._form = _json if style == "json" else _human
+        self._form = _encode if style == "json" else _human
         self._noted: list[tuple[Callable[..., Line], float, AtDoor | Ended, Leg | None, Facts]] = []
         self._notes: dict[str, Facts] = {}
 
@@ -169,7 +169,7 @@ class AccessLog:
     def _make_lines(self) -> None:
         form = self._form
         self._sink.put_all(
-            [form(line_of(at, event, leg, facts)) for line_of, at, event, leg, facts in self._noted]
+            [form(line_of(at, event, leg, facts)) + b"\n" for line_of, at, event, leg, facts in self._noted]
         )
         self._noted.clear()
 
@@ -183,7 +183,7 @@ def _short(at: float, event: AtDoor, _leg: None, facts: Facts) -> Line:
         outcome=event.outcome.label,
         status=facts.status or event.outcome.status,
         client=facts.client,
-        method=head.method[:16],
+        method=head.method,
         path=_checked(head.path),
         client_request_id=_own_id(head.fields[OWN_ID]) if OWN_ID in head.fields else "",
         tenant=event.tenant,
@@ -213,7 +213,7 @@ def _line(at: float, event: Ended, leg: Leg | None, facts: Facts) -> Line:
         outcome.label,
         facts.status or outcome.status,
         facts.client,
-        head.method[:16],
+        head.method,
         _checked(head.path),
         _own_id(head.fields[OWN_ID]) if OWN_ID in head.fields else "",
         identity.tenant,
@@ -244,10 +244,6 @@ def _own_id(said: bytes) -> str:
     return said.decode() if len(said) <= TEXT_MAX and said.isascii() and _harmless(said.decode()) else ""
 
 
-def _json(line: Line) -> bytes:
-    return _encode(line) + b"\n"
-
-
 @lru_cache(maxsize=1)
 def _clock(ts_s: int) -> str:
     """The second in UTC; a busy second needs it thousands of times."""
@@ -268,4 +264,4 @@ def _human(line: Line) -> bytes:
         text += f" total={line.duration_s:.3f}s"
     if line.output_tokens is not None:
         text += f" tokens={line.prompt_tokens}({line.cached_tokens} cached)+{line.output_tokens}"
-    return f"{text} id={line.id}\n".encode()
+    return f"{text} id={line.id}".encode()
