@@ -11,6 +11,7 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from maitred.core import explain, saturation
@@ -34,6 +35,7 @@ from maitred.core.words import (
     Change,
     Drop,
     Effect,
+    Endpoint,
     Endpoints,
     Failure,
     Go,
@@ -99,13 +101,15 @@ class Gateway:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
         if self._quarantine.suspects and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
-        name = request.pool
-        pool = self._pools[name]
+        pool = self._pools[request.pool]
         queue, limits, endpoints = pool.queue, pool.limits, pool.endpoints
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
-        if queue.waiting or queue.full(request.body_bytes, limits):
+        if pool.newcomer is None and not (queue.waiting or queue.full(request.body_bytes, limits)):
+            pool.newcomer = ticket
+        else:
+            pool.line_up()
             try:
                 self._let_wait(ticket, pool, now)
             except Refusal as refusal:
@@ -113,9 +117,9 @@ class Gateway:
                     self.limiter.give_back(ticket.hold, now)
                     refusal.levels = ticket.hold.levels(now)
                 raise
+            queue.push(ticket, limits)
+            queue.opens_at = now
         pool.budget.request(now)
-        queue.push(ticket, limits)
-        queue.opens_at = now
         self.waiting += 1
         return ticket
 
@@ -132,6 +136,8 @@ class Gateway:
         if self._pools.closed:
             self._close(now, effects)
         for pool in self._pools.values():
+            if (newcomer := pool.newcomer) is not None and self._welcomed(pool, newcomer, now, effects):
+                continue
             queue = pool.queue
             if not queue.waiting:
                 continue
@@ -268,7 +274,7 @@ class Gateway:
 
     def waiting_by_pool(self) -> dict[str, int]:
         """How many tickets wait in each pool."""
-        return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
+        return {name: pool.waiting for name, pool in list(self._pools.items())}
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
         """The band in which a request would wait."""
@@ -304,7 +310,19 @@ class Gateway:
 
     # -- seating ----------------------------------------------------------------------------------
 
+    def _welcomed(self, pool: Pool, newcomer: Ticket, now: float, effects: list[Effect]) -> bool:
+        """Seat who came and found nobody waiting; False: he has to wait himself."""
+        endpoints = pool.endpoints
+        if newcomer.queue_deadline > now:
+            chosen = pool.choose(endpoints, newcomer, pool.limits, now)
+            if chosen is not None:
+                self._give(pool, newcomer, chosen, endpoints, now, effects)
+                return True
+        pool.line_up()
+        return False
+
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
+        """Seat those who wait, as far as there is room."""
         queue, endpoints = pool.queue, pool.endpoints
         pool.again_at = NEVER
         while waiting := queue.waiting:
@@ -314,27 +332,7 @@ class Gateway:
             if found is None:
                 break
             ticket, chosen, offered = found
-            if ticket.ttft_s and saturation.too_late(ticket, chosen, now):
-                self._stop(
-                    ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
-                )
-                continue
-            endpoint, receipt = chosen, None
-            pool.unexplored += 1
-            if pool.unexplored >= EVERY and not ticket.home:
-                endpoint = pool.explore(ticket, chosen, offered, now)
-            if ticket.request.receipt:  # before it has its seat
-                index, explored = pool.index(ticket, endpoint), endpoint is not chosen
-                receipt = explain.receipt(
-                    ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
-                )
-            self.waiting -= 1
-            self._turn += 1
-            leg = pool.seat(ticket, endpoint, self._turn, now)
-            if receipt is not None:
-                leg.receipt = receipt
-                self._emit(Decided(now, leg))
-            effects.append(Go(ticket, ticket.legs))
+            self._give(pool, ticket, chosen, offered, now, effects)
         else:
             return
         queue.settle_in()
@@ -342,6 +340,38 @@ class Gateway:
             if not may_hope(endpoints, ticket):
                 self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
         queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
+
+    def _give(
+        self,
+        pool: Pool,
+        ticket: Ticket,
+        chosen: Endpoint,
+        offered: Sequence[Endpoint],
+        now: float,
+        effects: list[Effect],
+    ) -> None:
+        """Give a ticket the seat that was chosen of those offered, unless its answer would come too late."""
+        endpoints = pool.endpoints
+        if ticket.ttft_s and saturation.too_late(ticket, chosen, now):
+            wait_s = self._later(pool.drain_s(endpoints, now))
+            self._stop(ticket, Outcome.QUEUE_DEADLINE, wait_s, now, effects)
+            return
+        endpoint, receipt = chosen, None
+        pool.unexplored += 1
+        if pool.unexplored >= EVERY and not ticket.home:
+            endpoint = pool.explore(ticket, chosen, offered, now)
+        if ticket.request.receipt:  # before it has its seat
+            index, explored = pool.index(ticket, endpoint), endpoint is not chosen
+            receipt = explain.receipt(
+                ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
+            )
+        self.waiting -= 1
+        self._turn += 1
+        leg = pool.seat(ticket, endpoint, self._turn, now)
+        if receipt is not None:
+            leg.receipt = receipt
+            self._emit(Decided(now, leg))
+        effects.append(Go(ticket, ticket.legs))
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         endpoints = pool.endpoints
@@ -351,7 +381,7 @@ class Gateway:
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""
-        for ticket in [ticket for name in self._pools.closed for ticket in self._pools[name].queue.all()]:
+        for ticket in [ticket for name in self._pools.closed for ticket in self._pools[name].all()]:
             self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
         self._pools.closed.clear()
 
@@ -368,7 +398,7 @@ class Gateway:
         name = request.pool
         pool = self._pools.get(name) or self._pools.new(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
-            pool.queue.remove(ticket)
+            pool.remove(ticket)
             pool.queue.opens_at = now  # an endpoint may have been kept for it
             self.waiting -= 1
         if usage is None and any(leg.output_tokens for leg in legs):

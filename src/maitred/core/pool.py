@@ -49,11 +49,15 @@ RATIO_MIN, RATIO_MAX = 1 / 8, 8.0
 
 
 class Pool:
-    """One pool and its `endpoints`. `service_s` is the mean time of an answer, None until there was one."""
+    """One pool and its `endpoints`. `service_s` is the mean time of an answer, None until there was one.
+
+    Most tickets find nobody before them and are seated at once: such a one is the `newcomer` until somebody
+    has looked, and joins the `queue` only if it has to stay or somebody else comes.
+    """
 
     __slots__ = (
         "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "choose", "endpoints", "limits",
-        "name", "prefixes", "queue", "reuse", "service_s", "unexplored",
+        "name", "newcomer", "prefixes", "queue", "reuse", "service_s", "unexplored",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -61,6 +65,7 @@ class Pool:
         self.limits = limits
         self.endpoints: Sequence[Endpoint] = ()
         self.choose = policy(limits)
+        self.newcomer: Ticket | None = None
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
         self.service_s: float | None = None
@@ -76,6 +81,7 @@ class Pool:
 
     def apply(self, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         """Live by these settings from now on."""
+        self.line_up()
         before, self.limits = self.limits, limits
         self.choose = policy(limits)
         if (limits.fairness, limits.order) != (before.fairness, before.order):
@@ -92,6 +98,36 @@ class Pool:
         if self.prefixes is None:
             self.prefixes = Prefixes()
         self.prefixes.memory = MEMORY.get(routing, 0)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self.queue.waiting + (self.newcomer is not None)
+
+    def line_up(self) -> None:
+        """Have the newcomer wait like everybody else."""
+        newcomer, self.newcomer = self.newcomer, None
+        if newcomer is not None:
+            self.queue.push(newcomer, self.limits)
+            self.queue.opens_at = newcomer.arrival
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a waiting ticket out, whatever the reason."""
+        if ticket is self.newcomer:
+            self.newcomer = None
+        else:
+            self.queue.remove(ticket)
+
+    def all(self) -> list[Ticket]:
+        """Everybody who waits."""
+        self.line_up()
+        return self.queue.all()
+
+    def next_at(self) -> float:
+        """The next instant at which something is due for those who wait."""
+        if self.newcomer is not None:
+            return self.newcomer.arrival
+        return min(self.queue.next_deadline() or NEVER, self.queue.opens_at)
 
     def ticket(
         self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
@@ -168,7 +204,10 @@ class Pool:
         prefixes, told, cold = self.prefixes, self.blocks.told, not ticket.home
         prompt, fresh, thought, exact = ticket.prompt_tokens, ticket.fresh, -1, False
         need = ticket.need - fresh
-        self.queue.serve(ticket, now)
+        if ticket is self.newcomer:  # nobody had to wait for it
+            self.newcomer, self.queue.served_at = None, now
+        else:
+            self.queue.serve(ticket, now)
         endpoint.turn, endpoint.seated = number, endpoint.seated + 1
         if prefixes is not None:
             if prompt:
@@ -207,6 +246,7 @@ class Pool:
         if self.prefixes is not None:
             self.look_up(ticket, now)
             self.send_home(ticket)
+        self.line_up()
         self.queue.push(ticket, self.limits)
         self.queue.opens_at = now
 
@@ -294,13 +334,6 @@ class Pool:
         is kept for it.
         """
         queue, limits, choose = self.queue, self.limits, self.choose
-        if (alone := queue.alone) is not None:
-            only = choose(endpoints, alone, limits, now)
-            if only is not None:
-                return alone, only, endpoints
-            if alone.home:
-                self._look_again(alone, endpoints, now)
-            return None
         failed: dict[tuple[int, str, tuple[str, ...]], int] = {}  # of a lane the least need without room
         for ticket in queue.heads():
             kind = ticket.rank, ticket.home, ticket.lane
