@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from maitred.core import explain, saturation
+from maitred.core import explain, rights, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import DRAINING, EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
@@ -22,12 +22,12 @@ from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
-from maitred.core.limits import UNLIMITED, Accounts, Periods
+from maitred.core.limits import Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
 from maitred.core.pools import Pools
 from maitred.core.queue import NEVER
-from maitred.core.rights import band_of, is_limited, limited
+from maitred.core.rights import Terms
 from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
@@ -63,6 +63,8 @@ COMPLETED, CLIENT_GONE = Outcome.COMPLETED, Outcome.CLIENT_GONE
 SERVED = (COMPLETED, Outcome.ENGINE_REFUSED)
 MANY = 8
 """Where more wait than this, it is seen whether there is room at all before anybody is asked about."""
+TERMS_MAX = 4096
+"""Identities whose terms a pool remembers; beyond it all are found anew."""
 NOTHING = Usage()
 UNTOLD = Usage(exact=False)
 """Of who left before anything was told: an engine has read the prompt, as far as anybody knows."""
@@ -88,7 +90,6 @@ class Gateway:
         self._world = World(emit)
         self._quarantine, self._slow = self._world.health.quarantine, self._world.health.slow
         self._pools = Pools(settings, self._world.table)
-        self._limited = is_limited(settings)
         self._rng = rng
         self._emit = emit
         self._turn = 0
@@ -256,7 +257,6 @@ class Gateway:
                 self.limiter.add(change, now)
             case Reset(settings=settings):
                 self.settings = settings
-                self._limited = is_limited(settings)
                 world.place(settings)
                 self._pools.apply(settings)
 
@@ -278,29 +278,29 @@ class Gateway:
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
         """The band in which a request would wait."""
-        return band_of(self.settings, request, identity)
+        return rights.band_of(self.settings, request.band, identity)
 
     # -- letting in -------------------------------------------------------------------------------
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
-        settings = self.settings
-        bands, tenant = settings.bands, settings.tenant
-        if settings.tenants:
-            tenant = settings.tenants.get(identity.tenant, tenant)
-        first = band = bands[0]
-        if len(bands) > 1:
-            band = band_of(settings, request, identity)
-        ticket = pool.ticket(request, identity, band, tenant.weight, now)
-        if band is not first:
-            ticket.rank = settings.bands.index(band)
-        ttft_s = request.ttft_s or pool.limits.ttft_s
-        if ttft_s is not None and (band is first or band.deadline_s is None):
+        terms = None if request.band else pool.terms.get(identity)
+        if terms is None:
+            terms = self._terms(request, identity, pool)
+        ticket = pool.ticket(request, identity, terms, now)
+        if terms.goals and (ttft_s := request.ttft_s or pool.limits.ttft_s) is not None:
             pool.hold_to(ticket, ttft_s, pool.endpoints)
-        if self._limited or identity.limits is not UNLIMITED:
-            limits, output_tokens = pool.limits, int(ticket.expected)
-            holders = limited(settings, pool.name, limits.limits, identity)
-            ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, limits.price, now)
+        if holders := terms.holders:
+            price, output_tokens = pool.limits.price, int(ticket.expected)
+            ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, price, now)
         return ticket
+
+    def _terms(self, request: Request, identity: Identity, pool: Pool) -> Terms:
+        found = rights.terms(self.settings, pool.name, pool.limits, request.band, identity)
+        if not request.band:
+            if len(pool.terms) >= TERMS_MAX:
+                pool.terms.clear()
+            pool.terms[identity] = found
+        return found
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""

@@ -14,6 +14,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
+from maitred.core.rights import Terms
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
     NOTHING_CACHED,
@@ -57,7 +58,8 @@ class Pool:
 
     __slots__ = (
         "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "choose", "endpoints", "limits",
-        "name", "newcomer", "prefixes", "queue", "reuse", "service_s", "unexplored",
+        "name", "newcomer", "prefixes", "queue", "reuse", "service_s", "terms",
+        "unexplored",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -65,6 +67,7 @@ class Pool:
         self.limits = limits
         self.endpoints: Sequence[Endpoint] = ()
         self.choose = policy(limits)
+        self.terms: dict[Identity, Terms] = {}  # of those who ask for no band
         self.newcomer: Ticket | None = None
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
@@ -82,6 +85,7 @@ class Pool:
     def apply(self, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         """Live by these settings from now on."""
         self.line_up()
+        self.terms.clear()
         before, self.limits = self.limits, limits
         self.choose = policy(limits)
         if (limits.fairness, limits.order) != (before.fairness, before.order):
@@ -129,14 +133,10 @@ class Pool:
             return self.newcomer.arrival
         return min(self.queue.next_deadline() or NEVER, self.queue.opens_at)
 
-    def ticket(
-        self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
-    ) -> Ticket:
+    def ticket(self, request: Request, identity: Identity, terms: Terms, now: float) -> Ticket:
         """A ticket with what can be said beforehand: its size and, until then, how long it may wait."""
-        limits = self.limits
-        wait_s = limits.queue_wait_s if band.deadline_s is None else band.deadline_s
-        due_at = give_up_at = now + wait_s
-        if request.deadline_s is not None and request.deadline_s < wait_s:
+        due_at = give_up_at = now + terms.wait_s
+        if request.deadline_s is not None and request.deadline_s < terms.wait_s:
             give_up_at = now + request.deadline_s
         prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
         if not request.prompt_exact:
@@ -160,7 +160,7 @@ class Pool:
                 fresh -= tokens
                 home = name if tokens >= NEW * prompt_tokens else ""
                 break
-        need = fresh + int(limits.kv_reserve * expected)
+        need = fresh + int(self.limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
         # By position, in the order of the fields: keywords cost as much again.
         return Ticket(
@@ -170,8 +170,8 @@ class Pool:
             give_up_at,
             due_at,
             give_up_at,
-            band.name,
-            weight,
+            terms.band,
+            terms.weight,
             prompt_tokens,
             expected,
             need,
@@ -180,6 +180,7 @@ class Pool:
             cached,
             home,
             reuse,
+            terms.rank,
         )
 
     def _told(self, request: Request, thought: Mapping[str, int], now: float) -> Mapping[str, int]:
