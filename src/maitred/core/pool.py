@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from math import trunc  # `int` takes several times as long
 
 from maitred.core import kept, saturation, speed
 from maitred.core.blocks import APPROXIMATE, PRECISE, Blocks
@@ -140,7 +141,7 @@ class Pool:
             give_up_at = now + request.deadline_s
         prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
         if not request.prompt_exact:
-            prompt_tokens = int(prompt_tokens * self._ratio)
+            prompt_tokens = trunc(prompt_tokens * self._ratio)
         expected = 0.0
         if GENERATES[request.api]:
             outputs = self._outputs.get(request.model) or self._answers(request.model)
@@ -151,7 +152,7 @@ class Pool:
             expected *= request.sequences
         home, prefixes = "", self.prefixes
         if prefixes is None:
-            cached, reuse, fresh = NOTHING_CACHED, 0.0, int(prompt_tokens * self._fresh)
+            cached, reuse, fresh = NOTHING_CACHED, 0.0, trunc(prompt_tokens * self._fresh)
         else:
             cached, reuse, fresh = prefixes.match(request, prompt_tokens), self.reuse, prompt_tokens
             if self.blocks.told:
@@ -160,7 +161,7 @@ class Pool:
                 fresh -= tokens
                 home = name if tokens >= NEW * prompt_tokens else ""
                 break
-        need = fresh + int(self.limits.kv_reserve * expected)
+        need = fresh + trunc(self.limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
         # By position, in the order of the fields: keywords cost as much again.
         return Ticket(
@@ -217,7 +218,7 @@ class Pool:
                 endpoint.cold = number
             thought = ticket.cached.get(endpoint.name, 0)
             exact = endpoint.name in told and bool(ticket.request.blocks)
-            fresh = prompt - (thought if exact else int(thought * endpoint.kept))
+            fresh = prompt - (thought if exact else trunc(thought * endpoint.kept))
         tries = ticket.attempts = ticket.attempts + 1
         # By position, as a ticket.
         leg = Leg(

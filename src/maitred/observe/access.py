@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from math import trunc  # `int` takes several times as long
 from typing import Literal, Protocol
 
 import msgspec
@@ -208,7 +209,7 @@ def _line(at: float, event: Ended, leg: Leg | None, facts: Facts) -> Line:
     if usage is not None:
         prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
     return Line(  # by position: 23 keywords would double the price of a line
-        int(at * 1000),
+        trunc(at * 1000),
         request.id,
         outcome.label,
         facts.status or outcome.status,
