@@ -48,7 +48,7 @@ class Heard:
         self, *reads: bytes, status: int = 200, media: bytes = b"text/event-stream; charset=utf-8"
     ) -> Shot:
         """The whole answer."""
-        self.call.head(AnswerHead(status, [(b"content-type", media)], None))
+        self.call.begin(AnswerHead(status, [(b"content-type", media)], None), b"", False)
         for read in reads:
             assert not self.over
             self.now += 1.0
@@ -235,8 +235,8 @@ def test_statuses(status: int, ending: Ending) -> None:
 
 def test_a_gateway_says_why() -> None:
     heard = Heard()
-    heard.call.head(AnswerHead(429, [(b"x-maitred-outcome", b"queue_full" + b"x" * 100)], None))
-    heard.call.read(b"{}", True)
+    head = AnswerHead(429, [(b"x-maitred-outcome", b"queue_full" + b"x" * 100)], None)
+    heard.call.begin(head, b"{}", True)
     assert heard.shot.ending is Ending.REFUSED
     assert heard.shot.why == ("queue_full" + "x" * 100)[: client.OUTCOME_BYTES_MAX]
 

@@ -378,7 +378,7 @@ def owe(it: Town, port: int) -> None:
 class Nobody:
     """Reader of an answer that never comes."""
 
-    def head(self, head: AnswerHead) -> None:
+    def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         raise AssertionError
 
     def read(self, body: bytes, complete: bool) -> None:

@@ -60,6 +60,33 @@ def queue_is_empty(hall: Hall) -> None:
         assert not band._turns
 
 
+def test_whoever_finds_nobody_is_in_no_band() -> None:
+    hall = banded(cap=1)
+    newcomer = hall.accept()
+    queue = hall.gateway._pools["p"].queue
+    assert (queue.waiting, hall.gateway.waiting_by_pool()) == (0, {"p": 1})
+    assert hall.seated() == [newcomer]
+    assert newcomer.flow is None
+    assert queue.served_at == hall.now
+    queue_is_empty(hall)
+
+
+def test_whoever_is_joined_before_anybody_looked_lines_up() -> None:
+    hall = banded(cap=1)
+    first, second = hall.accept(), hall.accept()
+    assert hall.gateway._pools["p"].queue.waiting == 2
+    assert hall.seated() == [first]
+    assert serve_next(hall) == [second]
+    queue_is_empty(hall)
+
+
+def test_whoever_leaves_before_anybody_looked_leaves_nothing() -> None:
+    hall = banded(cap=1)
+    hall.finish(hall.accept())
+    assert hall.seated() == []
+    queue_is_empty(hall)
+
+
 # -- bands and tenants ------------------------------------------------------------------------------
 
 

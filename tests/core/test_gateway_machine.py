@@ -363,11 +363,11 @@ class Shell(RuleBasedStateMachine):
         assert self.core.waiting == self.waiting()
         assert all(t.phase is Phase.QUEUED for order in self.order.values() for t in order)
         for name, pool in self.core._pools.items():
-            queue, order = pool.queue, self.order[name]
+            queue, order = pool.queue, [t for t in self.order[name] if t is not pool.newcomer]
+            assert pool.newcomer is None or not order
             assert queue.body_bytes == sum(ticket.request.body_bytes for ticket in order)
-            lined_up = sum(band.waiting for band in queue._bands.values())
-            assert lined_up + (queue.alone is not None) == len(order)
-            assert all(id(ticket) in queue.odd or not ticket.lane for ticket in order[lined_up == 0 :])
+            assert queue.waiting == sum(band.waiting for band in queue._bands.values()) == len(order)
+            assert all(id(ticket) in queue.odd or not ticket.lane for ticket in order)
             for band in queue._bands.values():
                 assert band.waiting == sum(flow.waiting for flow in band._flows.values())
                 assert band.weight == sum(flow.weight for flow in band._flows.values() if flow.waiting)

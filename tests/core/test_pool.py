@@ -7,6 +7,7 @@ import pytest
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import RATIO_MAX, REUSE_GUESS, Pool
 from maitred.core.predict import OUTPUT_GUESS
+from maitred.core.rights import terms
 from maitred.core.saturation import CAP_START
 from maitred.core.tokens import NoTokens
 from maitred.core.words import (
@@ -20,6 +21,7 @@ from maitred.core.words import (
     Leg,
     PoolSettings,
     Request,
+    Settings,
     Ticket,
     Usage,
 )
@@ -34,7 +36,7 @@ def pool(**limits: object) -> Pool:
 
 def ticket(of: Pool, **more: object) -> Ticket:
     request = Request(**{"id": "r", "api": Api.CHAT, "model": "m", "pool": "p"} | more)  # type: ignore[arg-type]
-    return of.ticket(request, Identity("t"), BAND, 1.0, NOW)
+    return of.ticket(request, Identity("t"), terms(Settings(), "p", of.limits, "", Identity("t")), NOW)
 
 
 def ended(of: Pool, usage: Usage, **more: object) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maitred.core.queue import NEVER, PoolQueue
+from maitred.core.queue import PoolQueue
 from maitred.core.words import Api, BandSettings, Identity, Phase, PoolSettings, Request, Ticket
 
 LIMITS = PoolSettings(queue_requests_max=3, queue_bytes_max=100)
@@ -291,15 +291,6 @@ def test_the_time_after_the_last_one_left_is_no_pace() -> None:
     queue.push(again, TEN)
     queue.serve(again, now + 3600.0)
     assert queue._bands[HIGH].pace.seat_s(now + 3600.0) == pytest.approx(1.0, rel=0.05)
-
-
-def test_whoever_finds_nobody_is_in_no_band() -> None:
-    queue = bands(HIGH)
-    [alone] = fill(queue, 1, HIGH)
-    queue.serve(alone, 0.0)
-    assert (alone.flow, queue.waiting, queue._bands[HIGH].waiting) == (None, 0, 0)
-    queue.settle_in()
-    assert (queue.earliest, queue.opens_at) == (NEVER, NEVER)
 
 
 Steps = list[tuple[str, int, int]]

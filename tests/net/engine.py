@@ -40,9 +40,11 @@ class Reading:
     def body(self) -> bytes:
         return b"".join(self.pieces)
 
-    def head(self, head: AnswerHead) -> None:
+    def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         assert not self.over.is_set()
         self.heads.append(head)
+        if body or complete:
+            self.read(body, complete)
 
     def read(self, body: bytes, complete: bool) -> None:
         assert not self.over.is_set()

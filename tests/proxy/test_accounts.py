@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from maitred.config.tree import Drain
-from maitred.proxy import relay
+from maitred.wire import judge
 from tests.net.http import get, turns
 from tests.proxy.place import ASKS_USAGE, STREAM, WHOLE, in_virtual_time, serving
 from tests.proxy.upstream import DONE, FINISH, GOOD, JSON, ROLE, USAGE, End, Plan, event, stream, whole, word
@@ -106,9 +106,9 @@ async def test_a_bug_in_passing_an_answer_ends_the_request_and_frees_its_place(
     def broken(*_: object) -> None:
         raise KeyError("bug")
 
-    monkeypatch.setattr(relay, "Answered", broken)
+    monkeypatch.setattr(judge.WholeJudge, "end", broken)
     large = whole(b'{"x":"' + b"y" * 100_000 + b'"}')
-    async with serving((large,)) as place:
+    async with serving([large[:90_000], large[90_000:]]) as place:
         place.bugs = 1
         client = await place.client()
         client.send(WHOLE)

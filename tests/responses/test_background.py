@@ -280,7 +280,7 @@ async def test_who_is_unlimited_is_so_in_the_background(
         found.extend(name for name, _ in holders)
         return holders
 
-    monkeypatch.setattr("maitred.core.gateway.limited", noted)
+    monkeypatch.setattr("maitred.core.rights.limited", noted)
     async with remembering(url, says("x"), **QUICK) as it:
         it.tell_tenants_apart(Identity(key="k", limits=limits))
         await ended(it, (await submitted(it))["id"])

@@ -77,7 +77,7 @@ class Call:
 
     # -- Reader -----------------------------------------------------------------------------------
 
-    def head(self, head: AnswerHead) -> None:
+    def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         """See Reader."""
         shot = self.shot
         shot.status = head.status
@@ -87,6 +87,8 @@ class Call:
                     self._scanner = Scanner()
             elif name == b"x-maitred-outcome":
                 shot.why = value[:OUTCOME_BYTES_MAX].decode("latin-1")
+        if body or complete:
+            self.read(body, complete)
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader."""

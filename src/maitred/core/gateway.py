@@ -11,9 +11,11 @@ sequence of calls can be replayed to the same effects. The shape of a ticket's l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import trunc  # `int` takes several times as long
 from random import Random
 
-from maitred.core import explain, saturation
+from maitred.core import explain, rights, saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import DRAINING, EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
@@ -21,12 +23,12 @@ from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
 from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
-from maitred.core.limits import UNLIMITED, Accounts, Periods
+from maitred.core.limits import Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
 from maitred.core.pools import Pools
 from maitred.core.queue import NEVER
-from maitred.core.rights import band_of, is_limited, limited
+from maitred.core.rights import Terms
 from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
@@ -34,6 +36,7 @@ from maitred.core.words import (
     Change,
     Drop,
     Effect,
+    Endpoint,
     Endpoints,
     Failure,
     Go,
@@ -61,6 +64,8 @@ COMPLETED, CLIENT_GONE = Outcome.COMPLETED, Outcome.CLIENT_GONE
 SERVED = (COMPLETED, Outcome.ENGINE_REFUSED)
 MANY = 8
 """Where more wait than this, it is seen whether there is room at all before anybody is asked about."""
+TERMS_MAX = 4096
+"""Identities whose terms a pool remembers; beyond it all are found anew."""
 NOTHING = Usage()
 UNTOLD = Usage(exact=False)
 """Of who left before anything was told: an engine has read the prompt, as far as anybody knows."""
@@ -86,7 +91,6 @@ class Gateway:
         self._world = World(emit)
         self._quarantine, self._slow = self._world.health.quarantine, self._world.health.slow
         self._pools = Pools(settings, self._world.table)
-        self._limited = is_limited(settings)
         self._rng = rng
         self._emit = emit
         self._turn = 0
@@ -99,13 +103,15 @@ class Gateway:
             raise Refusal(Outcome.DRAINING, "the gateway is shutting down", retry_after_s=1.0)
         if self._quarantine.suspects and self._quarantine.holds(request.fingerprint, now):
             raise Refusal(Outcome.QUARANTINED, "engines died of this request; it is refused for a while")
-        name = request.pool
-        pool = self._pools[name]
+        pool = self._pools[request.pool]
         queue, limits, endpoints = pool.queue, pool.limits, pool.endpoints
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
-        if queue.waiting or queue.full(request.body_bytes, limits):
+        if pool.newcomer is None and not (queue.waiting or queue.full(request.body_bytes, limits)):
+            pool.newcomer = ticket
+        else:
+            pool.line_up()
             try:
                 self._let_wait(ticket, pool, now)
             except Refusal as refusal:
@@ -113,9 +119,9 @@ class Gateway:
                     self.limiter.give_back(ticket.hold, now)
                     refusal.levels = ticket.hold.levels(now)
                 raise
+            queue.push(ticket, limits)
+            queue.opens_at = now
         pool.budget.request(now)
-        queue.push(ticket, limits)
-        queue.opens_at = now
         self.waiting += 1
         return ticket
 
@@ -132,6 +138,8 @@ class Gateway:
         if self._pools.closed:
             self._close(now, effects)
         for pool in self._pools.values():
+            if (newcomer := pool.newcomer) is not None and self._welcomed(pool, newcomer, now, effects):
+                continue
             queue = pool.queue
             if not queue.waiting:
                 continue
@@ -250,7 +258,6 @@ class Gateway:
                 self.limiter.add(change, now)
             case Reset(settings=settings):
                 self.settings = settings
-                self._limited = is_limited(settings)
                 world.place(settings)
                 self._pools.apply(settings)
 
@@ -268,33 +275,33 @@ class Gateway:
 
     def waiting_by_pool(self) -> dict[str, int]:
         """How many tickets wait in each pool."""
-        return {name: pool.queue.waiting for name, pool in list(self._pools.items())}
+        return {name: pool.waiting for name, pool in list(self._pools.items())}
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
         """The band in which a request would wait."""
-        return band_of(self.settings, request, identity)
+        return rights.band_of(self.settings, request.band, identity)
 
     # -- letting in -------------------------------------------------------------------------------
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
-        settings = self.settings
-        bands, tenant = settings.bands, settings.tenant
-        if settings.tenants:
-            tenant = settings.tenants.get(identity.tenant, tenant)
-        first = band = bands[0]
-        if len(bands) > 1:
-            band = band_of(settings, request, identity)
-        ticket = pool.ticket(request, identity, band, tenant.weight, now)
-        if band is not first:
-            ticket.rank = settings.bands.index(band)
-        ttft_s = request.ttft_s or pool.limits.ttft_s
-        if ttft_s is not None and (band is first or band.deadline_s is None):
+        terms = None if request.band else pool.terms.get(identity)
+        if terms is None:
+            terms = self._terms(request, identity, pool)
+        ticket = pool.ticket(request, identity, terms, now)
+        if terms.goals and (ttft_s := request.ttft_s or pool.limits.ttft_s) is not None:
             pool.hold_to(ticket, ttft_s, pool.endpoints)
-        if self._limited or identity.limits is not UNLIMITED:
-            limits, output_tokens = pool.limits, int(ticket.expected)
-            holders = limited(settings, pool.name, limits.limits, identity)
-            ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, limits.price, now)
+        if holders := terms.holders:
+            price, output_tokens = pool.limits.price, trunc(ticket.expected)
+            ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, price, now)
         return ticket
+
+    def _terms(self, request: Request, identity: Identity, pool: Pool) -> Terms:
+        found = rights.terms(self.settings, pool.name, pool.limits, request.band, identity)
+        if not request.band:
+            if len(pool.terms) >= TERMS_MAX:
+                pool.terms.clear()
+            pool.terms[identity] = found
+        return found
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already: see whether this one may too. Raises Refusal."""
@@ -304,7 +311,19 @@ class Gateway:
 
     # -- seating ----------------------------------------------------------------------------------
 
+    def _welcomed(self, pool: Pool, newcomer: Ticket, now: float, effects: list[Effect]) -> bool:
+        """Seat who came and found nobody waiting; False: he has to wait himself."""
+        endpoints = pool.endpoints
+        if newcomer.queue_deadline > now:
+            chosen = pool.choose(endpoints, newcomer, pool.limits, now)
+            if chosen is not None:
+                self._give(pool, newcomer, chosen, endpoints, now, effects)
+                return True
+        pool.line_up()
+        return False
+
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
+        """Seat those who wait, as far as there is room."""
         queue, endpoints = pool.queue, pool.endpoints
         pool.again_at = NEVER
         while waiting := queue.waiting:
@@ -314,27 +333,7 @@ class Gateway:
             if found is None:
                 break
             ticket, chosen, offered = found
-            if ticket.ttft_s and saturation.too_late(ticket, chosen, now):
-                self._stop(
-                    ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(endpoints, now)), now, effects
-                )
-                continue
-            endpoint, receipt = chosen, None
-            pool.unexplored += 1
-            if pool.unexplored >= EVERY and not ticket.home:
-                endpoint = pool.explore(ticket, chosen, offered, now)
-            if ticket.request.receipt:  # before it has its seat
-                index, explored = pool.index(ticket, endpoint), endpoint is not chosen
-                receipt = explain.receipt(
-                    ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
-                )
-            self.waiting -= 1
-            self._turn += 1
-            leg = pool.seat(ticket, endpoint, self._turn, now)
-            if receipt is not None:
-                leg.receipt = receipt
-                self._emit(Decided(now, leg))
-            effects.append(Go(ticket, ticket.legs))
+            self._give(pool, ticket, chosen, offered, now, effects)
         else:
             return
         queue.settle_in()
@@ -342,6 +341,38 @@ class Gateway:
             if not may_hope(endpoints, ticket):
                 self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
         queue.opens_at = min(saturation.opens_at(endpoints, pool.limits, now), pool.again_at)
+
+    def _give(
+        self,
+        pool: Pool,
+        ticket: Ticket,
+        chosen: Endpoint,
+        offered: Sequence[Endpoint],
+        now: float,
+        effects: list[Effect],
+    ) -> None:
+        """Give a ticket the seat that was chosen of those offered, unless its answer would come too late."""
+        endpoints = pool.endpoints
+        if ticket.ttft_s and saturation.too_late(ticket, chosen, now):
+            wait_s = self._later(pool.drain_s(endpoints, now))
+            self._stop(ticket, Outcome.QUEUE_DEADLINE, wait_s, now, effects)
+            return
+        endpoint, receipt = chosen, None
+        pool.unexplored += 1
+        if pool.unexplored >= EVERY and not ticket.home:
+            endpoint = pool.explore(ticket, chosen, offered, now)
+        if ticket.request.receipt:  # before it has its seat
+            index, explored = pool.index(ticket, endpoint), endpoint is not chosen
+            receipt = explain.receipt(
+                ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
+            )
+        self.waiting -= 1
+        self._turn += 1
+        leg = pool.seat(ticket, endpoint, self._turn, now)
+        if receipt is not None:
+            leg.receipt = receipt
+            self._emit(Decided(now, leg))
+        effects.append(Go(ticket, ticket.legs))
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         endpoints = pool.endpoints
@@ -351,7 +382,7 @@ class Gateway:
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""
-        for ticket in [ticket for name in self._pools.closed for ticket in self._pools[name].queue.all()]:
+        for ticket in [ticket for name in self._pools.closed for ticket in self._pools[name].all()]:
             self._stop(ticket, Outcome.NO_ENDPOINT, 1.0, now, effects)
         self._pools.closed.clear()
 
@@ -368,7 +399,7 @@ class Gateway:
         name = request.pool
         pool = self._pools.get(name) or self._pools.new(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
-            pool.queue.remove(ticket)
+            pool.remove(ticket)
             pool.queue.opens_at = now  # an endpoint may have been kept for it
             self.waiting -= 1
         if usage is None and any(leg.output_tokens for leg in legs):

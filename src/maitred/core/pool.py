@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from math import trunc  # `int` takes several times as long
 
 from maitred.core import kept, saturation, speed
 from maitred.core.blocks import APPROXIMATE, PRECISE, Blocks
@@ -14,6 +15,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
+from maitred.core.rights import Terms
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
     NOTHING_CACHED,
@@ -49,11 +51,16 @@ RATIO_MIN, RATIO_MAX = 1 / 8, 8.0
 
 
 class Pool:
-    """One pool and its `endpoints`. `service_s` is the mean time of an answer, None until there was one."""
+    """One pool and its `endpoints`. `service_s` is the mean time of an answer, None until there was one.
+
+    Most tickets find nobody before them and are seated at once: such a one is the `newcomer` until somebody
+    has looked, and joins the `queue` only if it has to stay or somebody else comes.
+    """
 
     __slots__ = (
         "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "choose", "endpoints", "limits",
-        "name", "prefixes", "queue", "reuse", "service_s", "unexplored",
+        "name", "newcomer", "prefixes", "queue", "reuse", "service_s", "terms",
+        "unexplored",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -61,6 +68,8 @@ class Pool:
         self.limits = limits
         self.endpoints: Sequence[Endpoint] = ()
         self.choose = policy(limits)
+        self.terms: dict[Identity, Terms] = {}  # of those who ask for no band
+        self.newcomer: Ticket | None = None
         self.queue = PoolQueue(bands)
         self.budget = RetryBudget()
         self.service_s: float | None = None
@@ -76,6 +85,8 @@ class Pool:
 
     def apply(self, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
         """Live by these settings from now on."""
+        self.line_up()
+        self.terms.clear()
         before, self.limits = self.limits, limits
         self.choose = policy(limits)
         if (limits.fairness, limits.order) != (before.fairness, before.order):
@@ -93,18 +104,44 @@ class Pool:
             self.prefixes = Prefixes()
         self.prefixes.memory = MEMORY.get(routing, 0)
 
-    def ticket(
-        self, request: Request, identity: Identity, band: BandSettings, weight: float, now: float
-    ) -> Ticket:
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self.queue.waiting + (self.newcomer is not None)
+
+    def line_up(self) -> None:
+        """Have the newcomer wait like everybody else."""
+        newcomer, self.newcomer = self.newcomer, None
+        if newcomer is not None:
+            self.queue.push(newcomer, self.limits)
+            self.queue.opens_at = newcomer.arrival
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a waiting ticket out, whatever the reason."""
+        if ticket is self.newcomer:
+            self.newcomer = None
+        else:
+            self.queue.remove(ticket)
+
+    def all(self) -> list[Ticket]:
+        """Everybody who waits."""
+        self.line_up()
+        return self.queue.all()
+
+    def next_at(self) -> float:
+        """The next instant at which something is due for those who wait."""
+        if self.newcomer is not None:
+            return self.newcomer.arrival
+        return min(self.queue.next_deadline() or NEVER, self.queue.opens_at)
+
+    def ticket(self, request: Request, identity: Identity, terms: Terms, now: float) -> Ticket:
         """A ticket with what can be said beforehand: its size and, until then, how long it may wait."""
-        limits = self.limits
-        wait_s = limits.queue_wait_s if band.deadline_s is None else band.deadline_s
-        due_at = give_up_at = now + wait_s
-        if request.deadline_s is not None and request.deadline_s < wait_s:
+        due_at = give_up_at = now + terms.wait_s
+        if request.deadline_s is not None and request.deadline_s < terms.wait_s:
             give_up_at = now + request.deadline_s
         prompt_tokens = request.prompt_tokens or request.body_bytes // BYTES_PER_TOKEN
         if not request.prompt_exact:
-            prompt_tokens = int(prompt_tokens * self._ratio)
+            prompt_tokens = trunc(prompt_tokens * self._ratio)
         expected = 0.0
         if GENERATES[request.api]:
             outputs = self._outputs.get(request.model) or self._answers(request.model)
@@ -115,7 +152,7 @@ class Pool:
             expected *= request.sequences
         home, prefixes = "", self.prefixes
         if prefixes is None:
-            cached, reuse, fresh = NOTHING_CACHED, 0.0, int(prompt_tokens * self._fresh)
+            cached, reuse, fresh = NOTHING_CACHED, 0.0, trunc(prompt_tokens * self._fresh)
         else:
             cached, reuse, fresh = prefixes.match(request, prompt_tokens), self.reuse, prompt_tokens
             if self.blocks.told:
@@ -124,7 +161,7 @@ class Pool:
                 fresh -= tokens
                 home = name if tokens >= NEW * prompt_tokens else ""
                 break
-        need = fresh + int(limits.kv_reserve * expected)
+        need = fresh + trunc(self.limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
         # By position, in the order of the fields: keywords cost as much again.
         return Ticket(
@@ -134,8 +171,8 @@ class Pool:
             give_up_at,
             due_at,
             give_up_at,
-            band.name,
-            weight,
+            terms.band,
+            terms.weight,
             prompt_tokens,
             expected,
             need,
@@ -144,6 +181,7 @@ class Pool:
             cached,
             home,
             reuse,
+            terms.rank,
         )
 
     def _told(self, request: Request, thought: Mapping[str, int], now: float) -> Mapping[str, int]:
@@ -168,7 +206,10 @@ class Pool:
         prefixes, told, cold = self.prefixes, self.blocks.told, not ticket.home
         prompt, fresh, thought, exact = ticket.prompt_tokens, ticket.fresh, -1, False
         need = ticket.need - fresh
-        self.queue.serve(ticket, now)
+        if ticket is self.newcomer:  # nobody had to wait for it
+            self.newcomer, self.queue.served_at = None, now
+        else:
+            self.queue.serve(ticket, now)
         endpoint.turn, endpoint.seated = number, endpoint.seated + 1
         if prefixes is not None:
             if prompt:
@@ -177,7 +218,7 @@ class Pool:
                 endpoint.cold = number
             thought = ticket.cached.get(endpoint.name, 0)
             exact = endpoint.name in told and bool(ticket.request.blocks)
-            fresh = prompt - (thought if exact else int(thought * endpoint.kept))
+            fresh = prompt - (thought if exact else trunc(thought * endpoint.kept))
         tries = ticket.attempts = ticket.attempts + 1
         # By position, as a ticket.
         leg = Leg(
@@ -207,6 +248,7 @@ class Pool:
         if self.prefixes is not None:
             self.look_up(ticket, now)
             self.send_home(ticket)
+        self.line_up()
         self.queue.push(ticket, self.limits)
         self.queue.opens_at = now
 
@@ -294,13 +336,6 @@ class Pool:
         is kept for it.
         """
         queue, limits, choose = self.queue, self.limits, self.choose
-        if (alone := queue.alone) is not None:
-            only = choose(endpoints, alone, limits, now)
-            if only is not None:
-                return alone, only, endpoints
-            if alone.home:
-                self._look_again(alone, endpoints, now)
-            return None
         failed: dict[tuple[int, str, tuple[str, ...]], int] = {}  # of a lane the least need without room
         for ticket in queue.heads():
             kind = ticket.rank, ticket.home, ticket.lane

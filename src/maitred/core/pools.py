@@ -43,7 +43,7 @@ class Pools(dict[str, Pool]):
         """The table has changed: drop what is no more, but for those where somebody waits or is served."""
         self.closed.clear()
         for name, pool in list(self.items()):
-            if name not in listed and pool.queue.waiting:
+            if name not in listed and pool.waiting:
                 self.closed[name] = None
             elif name not in listed and name not in self._table.by_pool:
                 del self[name]
@@ -53,5 +53,4 @@ class Pools(dict[str, Pool]):
 
     def next_at(self) -> float:
         """The next instant at which something is due where somebody waits."""
-        queues = (pool.queue for pool in self.values() if pool.queue.waiting)
-        return min((min(queue.next_deadline() or NEVER, queue.opens_at) for queue in queues), default=NEVER)
+        return min((pool.next_at() for pool in self.values() if pool.waiting), default=NEVER)

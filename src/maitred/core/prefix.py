@@ -11,8 +11,8 @@ halving.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import accumulate, repeat
+from collections.abc import Container, Mapping, Sequence
+from itertools import accumulate
 
 from maitred.core.masks import Masks
 from maitred.core.recipe import Recipe
@@ -184,12 +184,11 @@ class Prefixes:
 
     def _rest(self, held: Held, request: Request, keys: Sequence[int], unused: int) -> None:
         """Nobody uses so many of these any more, the last ones: the last will be the first to go."""
-        idle, count, tokens, end, whole = held.idle, len(keys), request.block_tokens, 1, 0
-        sizes: Iterable[int] = repeat(1)
-        if request.prefix:
-            tokens, end, sizes = _tokens(request, count), BYTE_ENDS[count - 1], reversed(PIECES[:count])
-        for key, size in zip(reversed(keys[count - unused :]), sizes, strict=False):
-            idle[key] = its = size * tokens // end or 1  # or what holds none would be kept for ever
+        idle, by_bytes, last, whole = held.idle, request.prefix, len(keys) - 1, 0
+        tokens, end = _tokens(request, last + 1), BYTE_ENDS[last] if by_bytes else 1
+        for at in range(last, last - unused, -1):
+            its = PIECES[at] * tokens // end if by_bytes else request.block_tokens
+            idle[keys[at]] = its = its or 1  # or what holds none would be kept for ever
             whole += its
         held.tokens += whole
 

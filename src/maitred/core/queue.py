@@ -31,19 +31,17 @@ _DEFAULT = PoolSettings()
 class PoolQueue:
     """One pool's queue; `waiting` tickets and their `body_bytes` are bounded.
 
-    Most tickets find nobody before them and are seated at once: such a one is `alone`, and lines up in a
-    band only if it has to stay or is joined. Who had to stay gets an entry in `_deadlines`, a heap whose
-    entries die with the wait and are swept out when they outnumber the living. `earliest` is never later
-    than the first deadline of a waiting ticket. `odd`: those who may not sit everywhere.
+    Who had to stay gets an entry in `_deadlines`, a heap whose entries die with the wait and are swept out
+    when they outnumber the living. `earliest` is never later than the first deadline of a waiting ticket.
+    `odd`: those who may not sit everywhere. `served_at`: when somebody of the pool was seated last.
     """
 
     __slots__ = (
-        "_at_home", "_bands", "_deadlines", "_fresh", "_limits", "_sequence", "_served_at",
-        "alone", "body_bytes", "earliest", "held_at", "odd", "opens_at", "waiting",
+        "_at_home", "_bands", "_deadlines", "_fresh", "_limits", "_sequence", "body_bytes",
+        "earliest", "held_at", "odd", "opens_at", "served_at", "waiting",
     )  # fmt: skip
 
     def __init__(self, bands: Sequence[BandSettings] = (BandSettings("default"),)) -> None:
-        self.alone: Ticket | None = None
         self._bands: dict[str, Band] = {}
         self._limits = _DEFAULT
         self._fresh: list[Ticket] = []
@@ -53,7 +51,7 @@ class PoolQueue:
         self.body_bytes = 0
         self.earliest = NEVER
         self.opens_at = NEVER
-        self._served_at = 0.0  # when somebody was seated
+        self.served_at = 0.0
         self.held_at: dict[int, float] = {}
         self.odd: dict[int, Ticket] = {}
         self._at_home: dict[str, int] = {}  # how many of all others wait for each home
@@ -91,7 +89,6 @@ class PoolQueue:
 
     def crowded(self, ticket: Ticket, limits: PoolSettings) -> bool:
         """Whether the ticket may not wait: the queue is full, or its band or tenant has its part of it."""
-        self._line_up(self.alone)
         band, part = self._band(ticket.band)
         if self.full(ticket.request.body_bytes, limits, part):
             return True
@@ -138,9 +135,6 @@ class PoolQueue:
 
     def behind(self, ticket: Ticket) -> bool:
         """Whether others wait already who may sit where it may: in its lane, and for its home or for none."""
-        alone = self.alone
-        if alone is not None:
-            return alone.lane == ticket.lane and alone.home in ("", ticket.home)
         if ticket.lane:
             return any(other.lane == ticket.lane for other in self.odd.values())
         return bool(self._at_home.get("") or self._at_home.get(ticket.home))
@@ -151,12 +145,10 @@ class PoolQueue:
         Answers that were begun together end together. So a pause in which nobody at all is seated says
         nothing before it is much longer than an answer takes, `answer_s` in the mean.
         """
-        if self.alone is not None:
-            return None
         band = self._band(ticket.band)[0]
         if not band.waiting:
             return None  # an old pace is no reason to refuse
-        seat_s = band.pace.seat_s(now, min(PAUSE_MAX * answer_s, now - self._served_at))
+        seat_s = band.pace.seat_s(now, min(PAUSE_MAX * answer_s, now - self.served_at))
         if seat_s is None:
             return None
         flow = band.flow_of(ticket, limits)
@@ -170,41 +162,20 @@ class PoolQueue:
     def push(self, ticket: Ticket, limits: PoolSettings = _DEFAULT) -> None:
         """Let a ticket wait, behind all of its tenant that come before it."""
         self._limits = limits
-        if not self.waiting:
-            self.alone, self.waiting = ticket, 1
-            self.body_bytes, self.earliest = ticket.request.body_bytes, ticket.queue_deadline
-            return
-        self._line_up(self.alone)
-        self._line_up(ticket)
-        self.waiting += 1
-        self.body_bytes += ticket.request.body_bytes
-        self.earliest = min(self.earliest, ticket.queue_deadline)
-
-    def _line_up(self, ticket: Ticket | None) -> None:
-        self.alone = None
-        if ticket is None:
-            return
-        self._band(ticket.band)[0].push(ticket, self._limits)
+        self._band(ticket.band)[0].push(ticket, limits)
         if ticket.lane:
             self.odd[id(ticket)] = ticket
         else:
             self._at_home[ticket.home] = self._at_home.get(ticket.home, 0) + 1
         self._fresh.append(ticket)
-
-    def remove(self, ticket: Ticket) -> None:
-        """Take a waiting ticket out, whatever the reason."""
-        if ticket is self.alone:
-            self._rest()
-        else:
-            self._take(ticket)
+        self.waiting += 1
+        self.body_bytes += ticket.request.body_bytes
+        self.earliest = min(self.earliest, ticket.queue_deadline)
 
     def serve(self, ticket: Ticket, now: float) -> None:
         """Take a ticket out because it is seated, and count to its tenant and band what that costs."""
-        self._served_at = now
-        if ticket is self.alone:  # nobody had to wait for it
-            self._rest()
-            return
-        band, flow = self._take(ticket)
+        self.served_at = now
+        band, flow = self.remove(ticket)
         cost = cost_of(ticket.prompt_tokens, ticket.expected)
         band.pace.seated(now)
         for other in self._bands.values():
@@ -221,7 +192,8 @@ class PoolQueue:
             band.charge(ticket.flow, FAIRNESS[self._limits.fairness](cost) - ticket.charged)
             ticket.flow = None
 
-    def _take(self, ticket: Ticket) -> tuple[Band, Flow]:
+    def remove(self, ticket: Ticket) -> tuple[Band, Flow]:
+        """Take a waiting ticket out, whatever the reason; the band and flow that it was in."""
         self.waiting -= 1
         self.body_bytes -= ticket.request.body_bytes
         band = self._bands[ticket.band]
@@ -240,9 +212,6 @@ class PoolQueue:
 
     def heads(self) -> Iterator[Ticket]:
         """Who may be next, in order; bands that are owed something by their guaranteed share come first."""
-        if self.alone is not None:
-            yield self.alone
-            return
         bands = list(self._bands.values())
         for band in bands:
             if band.waiting and band.settings.share_min and band.credit > 0:
@@ -255,7 +224,6 @@ class PoolQueue:
 
     def settle_in(self) -> None:
         """Watch the deadlines of those who came since the last time and had to stay."""
-        self._line_up(self.alone)
         for ticket in self._fresh:
             if ticket.phase is QUEUED:
                 self._sequence += 1
@@ -268,16 +236,13 @@ class PoolQueue:
 
     def _rest(self) -> None:
         """Nobody waits any more."""
-        self.alone = None
-        self.waiting = self.body_bytes = 0
         self.earliest = self.opens_at = NEVER
-        if self._deadlines or self._fresh:
-            self._fresh.clear()
-            self._deadlines.clear()
+        self._fresh.clear()
+        self._deadlines.clear()
 
     def next_deadline(self) -> float | None:
         """The earliest instant at which a waiting ticket's patience ends."""
-        if self._fresh or self.alone is not None:
+        if self._fresh:
             self.settle_in()
         while self._deadlines and self._deadlines[0][2].phase is not QUEUED:
             heapq.heappop(self._deadlines)
@@ -291,7 +256,6 @@ class PoolQueue:
 
     def all(self) -> list[Ticket]:
         """Everybody who waits."""
-        self._line_up(self.alone)
         return [ticket for band in self._bands.values() for ticket in band.all()]
 
     def _band(self, name: str) -> tuple[Band, float]:

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from maitred.core.limits import UNLIMITED, Limits
-from maitred.core.words import BandSettings, Identity, Request, Settings
+from maitred.core.words import BandSettings, Identity, PoolSettings, Settings
 
 
-def band_of(settings: Settings, request: Request, identity: Identity) -> BandSettings:
+class Terms(Struct, frozen=True):
+    """What one identity's requests for one pool have in common, where they ask for the same band.
+
+    `rank` is the band's from the highest, `weight` the tenant's, `wait_s` bounds the wait. `goals`: answers
+    may be held to a time to first token. `holders` are those who are limited of whom they are, by name.
+    """
+
+    band: str
+    rank: int
+    weight: float
+    wait_s: float
+    goals: bool
+    holders: list[tuple[str, Limits]]
+
+
+def terms(settings: Settings, pool: str, limits: PoolSettings, asked: str, identity: Identity) -> Terms:
+    """The terms of who asks for this band, "" for none, in a pool of these limits."""
+    band, tenant = band_of(settings, asked, identity), settings.tenants.get(identity.tenant, settings.tenant)
+    rank, deadline_s = settings.bands.index(band), band.deadline_s
+    return Terms(
+        band=band.name,
+        rank=rank,
+        weight=tenant.weight,
+        wait_s=limits.queue_wait_s if deadline_s is None else deadline_s,
+        goals=not rank or deadline_s is None,
+        holders=limited(settings, pool, limits.limits, identity),
+    )
+
+
+def band_of(settings: Settings, asked: str, identity: Identity) -> BandSettings:
     """The band that was asked for, if it may be had; else the first there is of those that may."""
-    bands, asked = settings.bands, request.band
+    bands = settings.bands
     if len(bands) == 1:
         return bands[0]
     allowed = identity.bands or settings.tenants.get(identity.tenant, settings.tenant).bands
@@ -20,13 +51,6 @@ def band_of(settings: Settings, request: Request, identity: Identity) -> BandSet
     return bands[-1] if allowed else bands[0]
 
 
-def is_limited(settings: Settings) -> bool:
-    """Whether any tenant or model is; keys have limits of their own."""
-    limits = [settings.tenant.limits, *(tenant.limits for tenant in settings.tenants.values())]
-    limits += [settings.default.limits, *(pool.limits for pool in settings.pools.values())]
-    return any(each != UNLIMITED for each in limits)
-
-
 def limited(settings: Settings, pool: str, limits: Limits, identity: Identity) -> list[tuple[str, Limits]]:
     """Those who are limited of whom a request is, in a pool of these limits.
 
@@ -35,10 +59,10 @@ def limited(settings: Settings, pool: str, limits: Limits, identity: Identity) -
     found, kind, tenant = [], "tenant", settings.tenants.get(identity.tenant)
     if tenant is None:
         kind, tenant = "guest", settings.tenant
-    if tenant.limits is not UNLIMITED:
+    if tenant.limits != UNLIMITED:
         found.append((f"{kind} {identity.tenant}", tenant.limits))
-    if identity.limits is not UNLIMITED:
+    if identity.limits != UNLIMITED:
         found.append((f"key {identity.key}", identity.limits))
-    if limits is not UNLIMITED:
+    if limits != UNLIMITED:
         found.append((f"model {pool}", limits))
     return found

@@ -100,7 +100,7 @@ class Request(Struct, frozen=True, gc=False):
     untold: NoTokens | None = None
 
 
-class Identity(Struct, frozen=True):
+class Identity(Struct, frozen=True, cache_hash=True):
     """Who asks, and what he may.
 
     `key` is the id of the key he came with, "" without one. `models` he may use, () for all; `bands` he may

@@ -17,7 +17,6 @@ from maitred.core.gateway import Gateway
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import (
     Change,
-    Drop,
     Failure,
     Go,
     Identity,
@@ -158,15 +157,14 @@ class House:
         if not gateway.waiting and not gateway.outbox and self._due is None:
             return
         for effect in gateway.release(now):
-            match effect:
-                case Go():
-                    if self._waiters:
-                        self._wake(effect.ticket)
-                case Stop(ticket=ticket, outcome=outcome, retry_after_s=retry_after_s):
-                    self._stop(ticket, Refusal(outcome, STOPPED[outcome], retry_after_s=retry_after_s))
-                case Drop(leg=leg):
-                    if (call := self.running.get(leg.number)) is not None:
-                        call.drop()
+            if isinstance(effect, Go):
+                if self._waiters:
+                    self._wake(effect.ticket)
+            elif isinstance(effect, Stop):
+                outcome, retry_after_s = effect.outcome, effect.retry_after_s
+                self._stop(effect.ticket, Refusal(outcome, STOPPED[outcome], retry_after_s=retry_after_s))
+            elif (call := self.running.get(effect.leg.number)) is not None:
+                call.drop()
         due = gateway.next_wakeup() if gateway.waiting else None
         if due != self._due:
             self._arm(due, now)

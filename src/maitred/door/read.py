@@ -111,7 +111,7 @@ def read(
     if generates and (route.keyed or route.salter is not None):
         salt, prefix = _known_by(asked, api, route, identity, len(body))
     salted = salt if route.salter is not None else ""
-    session = said.session or asked.session
+    session = said.session or asked.session()
     request = Request(
         request_id,
         api,
@@ -147,7 +147,7 @@ def _known_by(
     asked: Body, api: Api, route: Route, identity: Identity, body_bytes: int
 ) -> tuple[str, tuple[int, ...]]:
     """The salt of its cache, and the keys of its prompt."""
-    salt = asked.cache_salt
+    salt = asked.cache_salt()
     if route.salter is not None:
         salt = route.salter.salt(identity.tenant, salt)
     if not route.keyed:

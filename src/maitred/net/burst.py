@@ -69,13 +69,11 @@ class _Line(asyncio.Transport):
         """See asyncio.WriteTransport; who calls it changes the list no more."""
         burst, transport = self._burst, self._transport
         held = burst.held
-        if held and held[-1][0] is transport:
-            burst.flush()  # who writes on and on hears in time that his reader is slow
         if not held:
             burst.later(burst.flush)
+        elif len(held) >= burst.writes_max or held[-1][0] is transport:
+            burst.flush()  # who writes on and on hears in time that his reader is slow
         held.append((transport, list_of_data))
-        if len(held) >= burst.writes_max:
-            burst.flush()
 
     def is_closing(self) -> bool:
         """See asyncio.BaseTransport."""

@@ -42,10 +42,10 @@ class AnswerHead(Struct):
 
 
 class Reader(Protocol):
-    """Who wants an answer. Exactly one of a completing `read` and `failed` is the last call."""
+    """Who wants an answer: one that is complete, or `failed`, is the last call, and there is exactly one."""
 
-    def head(self, head: AnswerHead) -> None:
-        """Status and headers have come."""
+    def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
+        """Status and headers have come, with so much of the body, and whether this was all."""
 
     def read(self, body: bytes, complete: bool) -> None:
         """More of the body has come, and whether this was the end."""
@@ -199,11 +199,10 @@ class ClientConnection(asyncio.Protocol):
             head = AnswerHead(known.status, known.headers, len(again), lines=known.lines)
             self.heard_at = self._sweep.now
             self._free()
-            reader.head(head)
-            reader.read(again, True)
+            reader.begin(head, again, True)
             return
         if self._parser is None:
-            self._begin()
+            self._ready()
         trouble = None
         try:
             self._parser.feed_data(data)
@@ -214,19 +213,8 @@ class ClientConnection(asyncio.Protocol):
             return
         self.heard_at = self._sweep.now  # `expired` moves the deadline: this runs for every chunk
         if not self._told_head:
-            self.deadline = self._sweep.now + self._patience.idle_s
-            self._head_bytes += len(data)
-            if not self._head_over:
-                if self._head_bytes > HEAD_BYTES_MAX:
-                    self._lose(FailureKind.BAD_RESPONSE, "the head of the answer is too large")
-                return
-            self._told_head = True
-            until_close = self._length is None and not self._chunked
-            head = AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close)
-            # Bytes that were only a part of the head may be a whole one where they come by themselves.
-            whole = self._complete and self._keep and self._head_bytes == len(data)
-            self._repeats.learn(data, head, sum(map(len, self._bodies)) if whole else 0)
-            reader.head(head)
+            self._begin(reader, data)
+            return
         bodies, complete = self._bodies, self._complete
         if complete:
             self._finish()
@@ -239,6 +227,26 @@ class ClientConnection(asyncio.Protocol):
             reader.read(body, complete)
         elif complete:
             reader.read(b"", True)
+
+    def _begin(self, reader: Reader, data: bytes) -> None:
+        """More of the head has come, or all of it."""
+        self.deadline = self._sweep.now + self._patience.idle_s
+        self._head_bytes += len(data)
+        if not self._head_over:
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._lose(FailureKind.BAD_RESPONSE, "the head of the answer is too large")
+            return
+        self._told_head = True
+        until_close = self._length is None and not self._chunked
+        head = AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close)
+        body, complete = b"".join(self._bodies), self._complete
+        self._bodies.clear()
+        # Bytes that were only a part of the head may be a whole one where they come by themselves.
+        whole = complete and self._keep and self._head_bytes == len(data)
+        self._repeats.learn(data, head, len(body) if whole else 0)
+        if complete:
+            self._finish()
+        reader.begin(head, body, complete)
 
     def eof_received(self) -> None:
         """See asyncio.Protocol; an answer without length or chunks is complete now."""
@@ -283,7 +291,7 @@ class ClientConnection(asyncio.Protocol):
         if reader is not None:
             reader.failed(kind, detail)
 
-    def _begin(self) -> None:
+    def _ready(self) -> None:
         """A head comes that is not known."""
         self._headers: list[tuple[bytes, bytes]] = []
         self._bodies: list[bytes] = []

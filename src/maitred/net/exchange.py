@@ -87,7 +87,7 @@ class Line(Protocol):
 
     transport: asyncio.Transport
 
-    def done(self, exchange: HttpExchange, *, keep: bool) -> None:
+    def done(self, exchange: HttpExchange, keep: bool) -> None:
         """The answer is over."""
 
 
@@ -150,12 +150,14 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         if self.status or self.gone:
             return
         size, line = len(body), self._line
-        head = self._head(status, headers)
-        head += b"content-length: %d\r\n\r\n" % size if status != 204 else b"\r\n"
+        length = b"content-length: %d\r\n\r\n" % size if status != 204 else b"\r\n"
         if self.head.method == "HEAD":
             body = b""
-        line.transport.writelines((head + body,) if size <= JOIN_BYTES_MAX else (head, body))
-        line.done(self, keep=self._keep)
+        if size <= JOIN_BYTES_MAX:
+            line.transport.writelines((self._head(status, headers, length + body),))
+        else:
+            line.transport.writelines((self._head(status, headers, length), body))
+        line.done(self, self._keep)
 
     def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
         """Begin a streamed answer with its first piece; `length` when it is known, else chunks."""
@@ -167,7 +169,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         else:
             self._keep, self._by_close = False, True
         self._write = self._line.transport.writelines
-        self._write((self._head(status, headers) + b"\r\n" + self._framed(body),))
+        self._write((self._head(status, headers, b"\r\n" + self._framed(body)),))
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
@@ -180,7 +182,7 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
             self._write((self._framed(body) + b"0\r\n\r\n",))
         elif body:
             self._write((body,))
-        self._line.done(self, keep=self._keep and not self._site.draining)
+        self._line.done(self, self._keep and not self._site.draining)
 
     def _framed(self, body: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(body), body) if body and self._chunked else body
@@ -215,7 +217,8 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
             else:
                 self.flow.resume()
 
-    def _head(self, status: int, headers: bytes) -> bytes:
+    def _head(self, status: int, headers: bytes, rest: bytes) -> bytes:
+        """The head of the answer, and the rest as far as it goes with it."""
         self.status = status
         self.body = b""  # of no more use; who still names the exchange need not keep it
         site, head = self._site, self.head
@@ -224,4 +227,5 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         if site.draining or not (self._keep and head.keep_alive):
             self._keep = False
             headers += b"connection: close\r\n"
-        return (STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status) + headers
+        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
+        return b"".join((line, headers, rest))

@@ -22,8 +22,9 @@ class _Collector:
         self._status = 0
         self.over: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
 
-    def head(self, head: AnswerHead) -> None:
+    def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         self._status = head.status
+        self.read(body, complete)
 
     def read(self, body: bytes, complete: bool) -> None:
         self._bodies.append(body)

@@ -206,7 +206,7 @@ class ServerConnection(asyncio.Protocol):
 
     # -- serving in order -------------------------------------------------------------------------
 
-    def done(self, exchange: HttpExchange, *, keep: bool) -> None:
+    def done(self, exchange: HttpExchange, keep: bool) -> None:
         """The exchange is answered in full; `keep`: the connection may carry another."""
         if exchange is not self._current:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from email.utils import parsedate_to_datetime
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import Failure, Leg, Request, Ticket, Usage
@@ -37,11 +37,8 @@ OVERLOADED = 529
 NAMES_NOTHING = (b"close", b"keep-alive")
 
 
-class Answered(Struct, frozen=True):
-    """A leg's answer reached the client whole."""
-
-    outcome: Outcome
-    usage: Usage | None
+Answered = tuple[Outcome, Usage | None]
+"""How a leg's answer ended that reached the client whole, and what it used."""
 
 
 class UpstreamFailed(Exception):  # noqa: N818 - names what happened

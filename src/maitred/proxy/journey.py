@@ -90,8 +90,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         while True:
             legs = ticket.legs if ticket.phase is SEATED else await house.seated(ticket)
             try:
-                answered = await service.dispatch(house, order, legs, exchange)
-                outcome, usage = answered.outcome, answered.usage
+                outcome, usage = await service.dispatch(house, order, legs, exchange)
                 break
             except UpstreamFailed as failed:
                 usage = failed.usage

@@ -82,13 +82,16 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     # -- Reader: what the engine does -------------------------------------------------------------
 
-    def head(self, head: AnswerHead) -> None:
+    def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         """See Reader."""
         self._head = head
-        if head.status == 200 and not self._order.request.stream and not head.until_close:
-            return  # judged with its body, which nearly always is there already
         try:
+            if complete and head.status == 200 and not self._order.request.stream:
+                self._pass_whole(body)
+                return
             self._judge_head(head)
+            if body or complete:
+                self._read(body, complete=complete)
         except Exception as bug:  # noqa: BLE001 - see `read`
             self._give_up(bug)
 
@@ -123,9 +126,6 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
         try:
-            if complete and self._judge is LATER and self._stage is HOLDING:
-                self._pass_whole(body)
-                return
             if complete or self._stage is not STREAMING:
                 self._read(body, complete=complete)
                 return
@@ -144,8 +144,6 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         """The beginning or the end of an answer."""
         if complete:
             self._connection = None
-        if self._judge is LATER:
-            self._judge_head(self._head)
         if self._stage is HOLDING:
             self._look(body, complete=complete)
         elif self._stage is STREAMING:
@@ -213,9 +211,9 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _pass_whole(self, body: bytes) -> None:
         """A plain answer in one read, which is nearly every one."""
-        self._connection = None
         is_error, usage = grammar_of(self._order.request.api).read_whole(body)
         if is_error:
+            self._connection = None
             self._fail(NO_ANSWER)
             return
         if self._order.route.served_as is not None:
@@ -233,7 +231,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             head, body = in_clients_shape(head, body, order.request)
         exchange.respond(head.status, answer_lines(head, order, self._leg, self._house), body)
         if not self.over.done():  # else cancelled a moment ago: the client left
-            self.over.set_result(Answered(COMPLETED if head.status == 200 else ENGINE_REFUSED, usage))
+            self.over.set_result((COMPLETED if head.status == 200 else ENGINE_REFUSED, usage))
 
     def _commit(self, *, complete: bool = False) -> None:
         """Send the head and what was held; from here on nothing can be repeated."""
@@ -325,7 +323,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             head = self._head if failure.status else None
             over.set_exception(UpstreamFailed(self._leg, structs.replace(failure, final=begun), usage, head))
         else:
-            over.set_result(Answered(COMPLETED if self._head.status == 200 else ENGINE_REFUSED, usage))
+            over.set_result((COMPLETED if self._head.status == 200 else ENGINE_REFUSED, usage))
 
     def _fail(self, failure: Failure) -> None:
         """The engine's answer will not come, or no further."""

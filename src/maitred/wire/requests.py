@@ -82,7 +82,6 @@ class Body(Struct, frozen=True, gc=False):
     prompt_exact: bool = False
     prompts: int = 1
 
-    @property
     def cache_salt(self) -> str:
         """What the client would keep its cache apart by, where it may say so. Raises Refusal."""
         salt = self.said.cache_salt if self.said is not None else None
@@ -91,7 +90,6 @@ class Body(Struct, frozen=True, gc=False):
         raw = bytes(salt)
         return _read(_TEXT, raw) if raw.startswith(b'"') else ""
 
-    @property
     def session(self) -> bytes:
         """What it calls the conversation, as written; b"" for nothing."""
         if self.said is None or self.said.prompt_cache_key is NOTHING:
@@ -101,7 +99,7 @@ class Body(Struct, frozen=True, gc=False):
 
     def rendered(self) -> list[Rendered]:
         """What engines make a prompt of, in their order: tools, system, messages. Media by their hashes."""
-        return self.said.rendered(has_media=self.media_bytes > 0) if self.said is not None else []
+        return self.said.rendered(self.media_bytes) if self.said is not None else []
 
 
 Rendered: TypeAlias = Raw | memoryview | bytes
@@ -130,11 +128,11 @@ class _Said(Struct):
         """What templates put before the messages."""
         return []
 
-    def rendered(self, *, has_media: bool) -> list[Rendered]:
+    def rendered(self, media_bytes: int) -> list[Rendered]:
         parts = self.before()
         for message in self.messages or ():
             content = message.content
-            if has_media and content >= _MORE_THAN_TEXT:
+            if media_bytes and content >= _MORE_THAN_TEXT:
                 parts += (message.role, *media.rendered(content), message.tool_calls)
             else:
                 parts += (message.role, content, message.tool_calls)
@@ -200,7 +198,7 @@ class _Completions(_Generating):
         sequences = max(body.sequences, self.best_of or 1)
         return _with_prompts(body, self.prompt, sequences)
 
-    def rendered(self, *, has_media: bool) -> list[Rendered]:  # noqa: ARG002 - none is in a text
+    def rendered(self, media_bytes: int) -> list[Rendered]:  # noqa: ARG002 - none is in a text
         return [memoryview(self.prompt)[:-1]]  # it may go on where it ends now
 
 
@@ -255,7 +253,7 @@ class _Responses(_Said):
             self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes, said=self
         )
 
-    def rendered(self, *, has_media: bool) -> list[Rendered]:  # noqa: ARG002 - they are known by their bytes
+    def rendered(self, media_bytes: int) -> list[Rendered]:  # noqa: ARG002 - they are known by their bytes
         return [self.tools, self.instructions, memoryview(self.input)[:-1]]
 
 

@@ -55,7 +55,7 @@ class Answer:
 
     # -- Reader -----------------------------------------------------------------------------------
 
-    def head(self, head: AnswerHead) -> None:
+    def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         """See Reader."""
         self.status = head.status
         for name, value in head.headers:
@@ -65,6 +65,7 @@ class Answer:
                 self._scanner = Scanner()
         if 300 <= head.status < 400:
             self._fail(http_failed("redirected", head.status, "the server redirects, which is not followed"))
+        self.read(body, complete)
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader."""
