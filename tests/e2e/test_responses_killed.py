@@ -26,7 +26,7 @@ Start = Callable[[], Gateway]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def start(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve, engines: list[Engine]) -> Start:
-    """Starts a gateway, and another one, on one database; a turn counts as lost after half a second."""
+    """Starts a gateway, and another one, on one database; a turn counts as lost after two seconds."""
     store: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/turns.db"}
     if request.param == "postgresql":
         server: Postgres = request.getfixturevalue("server")
@@ -35,7 +35,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve, engines:
     config = {
         "store": {**store, "sweep": "100ms"},
         "models": [{"name": MODEL, "endpoints": [each.url for each in engines], "cap": SLOTS}],
-        "responses": {"lease": "500ms", "background": {"period": "100ms"}},
+        "responses": {"lease": "2s", "background": {"period": "100ms"}},
     }
 
     def started() -> Gateway:
