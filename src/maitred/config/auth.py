@@ -76,7 +76,7 @@ class Store(Struct, frozen=True):
             "pool",
             NUMBER,
             "Connections to a PostgreSQL that a gateway keeps for conversations, three at least; keys and "
-            "accounts take three more.",
+            "accounts take two more.",
         ),
     ] = 6
     statement_s: Annotated[

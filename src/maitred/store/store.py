@@ -23,7 +23,7 @@ T = TypeVar("T")
 log = logging.getLogger("maitred.store")
 
 UPGRADE_S = 60.0
-OWN = 3
+OWN = 2
 """Connections for keys and accounts, which so wait neither for conversations nor for one another."""
 
 
