@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 RANGE = range(12_000, 20_000)
-"""Below what systems give to whoever asks for any port (Linux from 32768, others from 49152), and what `maitred
-demo` takes: a port is free for a moment until somebody listens there, and nobody else may get it then."""
+"""Below what systems give to whoever asks for any port (Linux from 32768, others from 49152), and below what
+`maitred demo` takes: a port is free for a moment until somebody listens there, and nobody may get it then."""
 EACH = 2000
 """How far apart processes of one run begin: none comes to what another has just been given."""
 
