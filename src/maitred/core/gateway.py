@@ -21,7 +21,6 @@ from maitred.core.endpoints import DRAINING, EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
 from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
-from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
 from maitred.core.limits import Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
@@ -417,7 +416,10 @@ class Gateway:
         if ticket.attempts:
             pool.ended(ticket, used)
         if (hold := ticket.hold) is not None:
-            self._settle(hold, ticket, used, now)
+            if ticket.attempts:
+                self.limiter.settle(hold, used, now)
+            else:
+                self.limiter.give_back(hold, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
@@ -433,17 +435,6 @@ class Gateway:
         saturation.give_back(leg, now)
         if endpoint.state is DRAINING:
             self._world.vacated(endpoint, now)
-
-    def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
-        if ticket.attempts:
-            prompt_tokens, cached_tokens, output_tokens = (
-                used.prompt_tokens,
-                used.cached_tokens,
-                used.output_tokens,
-            )
-            self.limiter.settle(hold, prompt_tokens, cached_tokens, output_tokens, used.exact, now)
-        else:
-            self.limiter.give_back(hold, now)
 
     def _may_repeat(self, ticket: Ticket, leg: Leg, failure: Failure, now: float) -> bool:
         """Whether another seat is allowed and there is one to hope for."""
