@@ -93,6 +93,7 @@ class Gateway:
         self._rng = rng
         self._emit = emit
         self._turn = 0
+        self._newly: list[Pool] = []  # those with a newcomer
 
     # -- the journey of a ticket ------------------------------------------------------------------
 
@@ -109,6 +110,7 @@ class Gateway:
         ticket = self._ticket(request, identity, pool, now)
         if pool.newcomer is None and not (queue.waiting or queue.full(request.body_bytes, limits)):
             pool.newcomer = ticket
+            self._newly.append(pool)
         else:
             pool.line_up()
             try:
@@ -136,9 +138,10 @@ class Gateway:
             everywhere = True
         if self._pools.closed:
             self._close(now, effects)
-        for pool in self._pools.values():
-            if (newcomer := pool.newcomer) is not None and self._welcomed(pool, newcomer, now, effects):
-                continue
+        for pool in self._newly:
+            self._welcome(pool, now, effects)
+        self._newly.clear()
+        for pool in self._pools.values() if self.waiting else ():
             queue = pool.queue
             if not queue.waiting:
                 continue
@@ -310,16 +313,17 @@ class Gateway:
 
     # -- seating ----------------------------------------------------------------------------------
 
-    def _welcomed(self, pool: Pool, newcomer: Ticket, now: float, effects: list[Effect]) -> bool:
-        """Seat who came and found nobody waiting; False: he has to wait himself."""
-        endpoints = pool.endpoints
+    def _welcome(self, pool: Pool, now: float, effects: list[Effect]) -> None:
+        """Seat who came and found nobody waiting, or have him wait himself."""
+        newcomer, endpoints = pool.newcomer, pool.endpoints
+        if newcomer is None:  # he was joined since, or has left
+            return
         if newcomer.queue_deadline > now:
             chosen = pool.choose(endpoints, newcomer, pool.limits, now)
             if chosen is not None:
                 self._give(pool, newcomer, chosen, endpoints, now, effects)
-                return True
+                return
         pool.line_up()
-        return False
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         """Seat those who wait, as far as there is room."""
