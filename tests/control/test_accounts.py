@@ -13,6 +13,7 @@ from maitred.control.accounts import DAY_S, DAYS_MAX, READ_S, Accountant, Accoun
 from maitred.core.limiter import Limiter
 from maitred.core.limits import FREE, Accounts, Limits, Periods, Price, Spent
 from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Usage
 from maitred.net import virtual
 from maitred.observe.findings import Findings
 from maitred.store.rows import Account, SchemaError, StoreError
@@ -97,7 +98,7 @@ class Gate:
     def spend(self, tokens: int, name: str = NAME) -> None:
         hold = self.limiter.take([(name, LIMITS)], tokens, 0, PRICE, self.now)
         assert hold is not None
-        self.limiter.settle(hold, tokens, 0, 0, exact=True, now=self.now)
+        self.limiter.settle(hold, Usage(tokens, 0, 0), now=self.now)
 
     def refuses(self, tokens: int) -> bool:
         try:
