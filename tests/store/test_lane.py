@@ -26,6 +26,7 @@ from maitred.store.rows import StoreError
 from maitred.store.store import Store
 from tests.store.place import ALL, LEASE, NOW, end, kept, new, on_loop, remembering, spoken, talk, texts, turn
 from tests.store.postgres import Postgres
+from tests.store.test_store import KEY
 
 PATIENCE_S = 60.0
 """Only a failing test ever waits this long."""
@@ -264,6 +265,12 @@ async def test_a_commit_that_was_not_heard_of_is_not_done_twice(
         await state.finish(end(begun, turn("2", "two")))
         assert deaf == []
         assert texts((await state.history("a", begun.id, ALL)).items) == ["1", "one", "2", "two"]
+    store = Store.open(url)
+    for doing in (store.add_key(KEY), store.revoke_key(KEY.id, 7)):
+        deaf.append(True)
+        assert await doing in (None, True)
+    assert [key.revoked_ms for key in await store.keys()] == [7]
+    await store.close()
 
 
 # -- files and servers that come and go ---------------------------------------------------------------
