@@ -61,6 +61,7 @@ class Book:
             connection.exec_driver_sql("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         event.listen(engine, "commit", self._committed)
+        self.connect = engine.connect
         self.lane = Lane("numbers", engine.connect, Unwatched, grouped=True)
 
     def _committed(self, _: Connection) -> None:
@@ -200,6 +201,22 @@ async def test_what_takes_too_long_is_given_up(book: Book) -> None:
             await late
     assert await book.lane.submit(insert(2)) == 2
     assert book.numbers() == [2]
+
+
+@on_loop
+async def test_what_is_done_is_not_given_up_however_late_the_loop_hears_of_it(book: Book) -> None:
+    cut: list[Cut] = []
+
+    class Cut(Unwatched):
+        def cut(self) -> None:
+            cut.append(self)
+
+    one, next_began = Lane("one", book.connect, Cut), Event()
+    done = one.submit(lambda _: 1, within_s=0)
+    one.submit(lambda _: next_began.set())
+    assert next_began.wait(PATIENCE_S)
+    assert (await done, cut) == (1, [])
+    one.close()
 
 
 @on_loop
