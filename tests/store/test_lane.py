@@ -316,6 +316,30 @@ async def test_a_file_that_is_put_in_place_of_another_is_used(tmp_path: Path) ->
 
 
 @on_loop
+async def test_a_file_that_cannot_be_looked_at_cannot_be_used(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    async with remembering(f"sqlite:///{folder}/m.db") as state:
+        await kept(state)
+        folder.rename(tmp_path / "elsewhere")
+        folder.touch()
+        with pytest.raises(StoreError, match=r"m\.db: unable to open database file"):
+            await state.check()
+
+
+def test_a_connection_that_cannot_be_watched_is_not_used(book: Book) -> None:
+    class Full(Unwatched):
+        def __init__(self, connection: Connection) -> None:
+            raise OSError("Too many open files")
+
+    one = Kept(book.connect, Full)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Too many"):
+            one.do(insert(1))
+    assert not book.numbers()
+
+
+@on_loop
 async def test_a_file_that_somebody_holds_is_waited_for_and_no_longer(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/m.db"
     async with remembering(url, statement_s=0.05) as state:

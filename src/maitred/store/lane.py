@@ -227,8 +227,9 @@ class Kept:
             if not self.usable():
                 self.drop()
             if self._connection is None:
-                self._connection = self._connect()
-                self._line = self._watch(self._connection)
+                connection = self._connect()
+                self._line = self._watch(connection)
+                self._connection = connection
             self._connection.info[DURABLE] = durable
             try:
                 return self._once(self._connection, work)
