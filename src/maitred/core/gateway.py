@@ -119,8 +119,11 @@ class Gateway:
                     self.limiter.give_back(ticket.hold, now)
                     refusal.levels = ticket.hold.levels(now)
                 raise
-            queue.push(ticket, limits)
-            queue.opens_at = now
+            if queue.waiting:
+                queue.push(ticket, limits)
+                queue.opens_at = now
+            else:  # too large to wait, but there is room
+                pool.newcomer = ticket
         pool.budget.request(now)
         self.waiting += 1
         return ticket
