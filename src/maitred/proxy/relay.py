@@ -89,6 +89,8 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             if complete and head.status == 200 and not self._order.request.stream:
                 self._pass_whole(body)
                 return
+            if complete:
+                self._connection = None  # it is free for others, whatever this answer is
             self._judge_head(head)
             if body or complete:
                 self._read(body, complete=complete)
