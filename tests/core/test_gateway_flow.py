@@ -71,6 +71,16 @@ def test_whoever_finds_nobody_is_in_no_band() -> None:
     queue_is_empty(hall)
 
 
+@pytest.mark.parametrize("limits", [{"queue_requests_max": 0}, {"queue_bytes_max": 10}])
+def test_whoever_could_not_wait_but_need_not_is_in_no_band_either(limits: dict[str, int]) -> None:
+    hall = banded(cap=1, **limits)
+    ticket = hall.accept(body_bytes=11)
+    assert hall.seated() == [ticket]
+    assert ticket.flow is None
+    queue_is_empty(hall)
+    assert refused(hall, body_bytes=11).outcome is Outcome.QUEUE_FULL
+
+
 def test_whoever_is_joined_before_anybody_looked_lines_up() -> None:
     hall = banded(cap=1)
     first, second = hall.accept(), hall.accept()

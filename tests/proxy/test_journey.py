@@ -238,6 +238,17 @@ async def test_connections_are_used_again() -> None:
         assert place.app.pool.open == place.app.pool.idle == 1
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@in_virtual_time()
+async def test_a_connection_on_which_an_engine_refused_is_used_again(status: int) -> None:
+    async with serving([whole(ERROR_BODY, status=status)]) as place:
+        for _ in range(3):
+            await place.ask()
+        assert len(place.menu.asked) == 3
+        assert len({asked.connection for asked in place.menu.asked}) == 1
+        assert place.app.pool.open == place.app.pool.idle == 1
+
+
 @pytest.mark.parametrize("end", [End.CLOSE, End.RESET])
 @in_virtual_time()
 async def test_a_pooled_connection_that_dies_unanswered_is_replaced_once(end: End) -> None:

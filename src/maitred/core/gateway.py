@@ -93,7 +93,7 @@ class Gateway:
         self._rng = rng
         self._emit = emit
         self._turn = 0
-        self._newly: list[Pool] = []  # those with a newcomer
+        self._newly: dict[str, Pool] = {}  # those with a newcomer
 
     # -- the journey of a ticket ------------------------------------------------------------------
 
@@ -108,20 +108,14 @@ class Gateway:
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
-        if pool.newcomer is None and not (queue.waiting or queue.full(request.body_bytes, limits)):
-            pool.newcomer = ticket
-            self._newly.append(pool)
-        else:
-            pool.line_up()
-            try:
-                self._let_wait(ticket, pool, now)
-            except Refusal as refusal:
-                if ticket.hold is not None:
-                    self.limiter.give_back(ticket.hold, now)
-                    refusal.levels = ticket.hold.levels(now)
-                raise
+        if pool.newcomer is not None or queue.waiting or queue.full(request.body_bytes, limits):
+            self._let_wait(ticket, pool, now)
+        if queue.waiting:
             queue.push(ticket, limits)
             queue.opens_at = now
+        else:
+            pool.newcomer = ticket
+            self._newly[pool.name] = pool
         pool.budget.request(now)
         self.waiting += 1
         return ticket
@@ -138,7 +132,7 @@ class Gateway:
             everywhere = True
         if self._pools.closed:
             self._close(now, effects)
-        for pool in self._newly:
+        for pool in self._newly.values():
             self._welcome(pool, now, effects)
         self._newly.clear()
         for pool in self._pools.values() if self.waiting else ():
@@ -306,8 +300,16 @@ class Gateway:
         return found
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
-        """Others wait already: see whether this one may too. Raises Refusal."""
-        for victim in pool.admit(ticket, pool.endpoints, now, self._later):
+        """Others wait already, or this one is too large to: see whether it may come in. Raises Refusal."""
+        pool.line_up()
+        try:
+            victims = pool.admit(ticket, pool.endpoints, now, self._later)
+        except Refusal as refusal:
+            if ticket.hold is not None:
+                self.limiter.give_back(ticket.hold, now)
+                refusal.levels = ticket.hold.levels(now)
+            raise
+        for victim in victims:
             wait_s = pool.drain_s(pool.endpoints, now)
             self._stop(victim, Outcome.EVICTED, self._later(wait_s), now, self.outbox)
 

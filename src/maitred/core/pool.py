@@ -429,7 +429,7 @@ class Pool:
         )
         if not places:
             return 0.0
-        return _rest_s(endpoints, now) + (self.queue.waiting + 1) * (self.service_s or 1.0) / places
+        return _rest_s(endpoints, now) + (self.waiting + 1) * (self.service_s or 1.0) / places
 
 
 def _known(told: dict[str, int], thought: Mapping[str, int], blocks: Blocks) -> Mapping[str, int]:

@@ -89,6 +89,8 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
                 self._pass_whole(head, body)
                 return
             self._head = head
+            if complete:
+                self._connection = None  # it is free for others, whatever this answer is
             self._judge_head(head)
             if body or complete:
                 self._read(body, complete=complete)
