@@ -8,12 +8,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.store.databases import made
 from tests.store.postgres import Postgres, postgres
 
-settings.register_profile("tests", deadline=None)  # a busy machine is no fault of what is tested
+# A busy machine is no fault of what is tested.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 _numbers = count(1)
 
@@ -39,6 +40,13 @@ def state_of_its_own(states: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(states / str(next(_numbers))))
         yield
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Token ids are waited for, however busy the machine."""
+    for module in ("beside", "theirs"):
+        monkeypatch.setattr(f"maitred.door.{module}.TIMEOUT_S", 60.0)
 
 
 @pytest.fixture(scope="session")

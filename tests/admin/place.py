@@ -24,6 +24,8 @@ from maitred.observe.kv_events import KvFigures
 from maitred.observe.metrics import Metrics
 
 NOW = 1000.0
+PATIENCE_S = 60.0
+"""Only a failing test ever waits this long."""
 FINDING = Finding(
     "wrong_model", "http://gpu2:8000", "serves 'b', not 'a'", "add served_as: b", 1_700_000_000_000
 )
@@ -125,7 +127,7 @@ class House:
         """Status, content type and body of one answer."""
         request = urllib.request.Request(self.url + path, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.headers["content-type"], answer.read()
         except urllib.error.HTTPError as refusal:
             with refusal:
@@ -135,6 +137,15 @@ class House:
         """Status and error code of a refusal."""
         status, _, body = self.call(path, method, **headers)
         return status, json.loads(body)["error"]["code"]
+
+    def pass_time(self, seconds: float) -> None:
+        """Have so many seconds pass at once on the admin port's loop, which has answered somebody."""
+        server = self.admin._server
+        assert server is not None
+        loop = server._loop
+        assert loop is not None
+        before = loop.time
+        loop.call_soon_threadsafe(setattr, loop, "time", lambda: before() + seconds)
 
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

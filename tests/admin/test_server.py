@@ -15,7 +15,7 @@ import pytest
 
 from maitred.admin import app as app_module
 from maitred.admin import server as server_module
-from maitred.admin.server import AdminServer
+from maitred.admin.server import HEAD_S, TAKE_S, AdminServer
 from maitred.config.kinds import Address
 from maitred.config.raw import ConfigError
 from maitred.config.secret import EnvSecret, FileSecret
@@ -24,7 +24,7 @@ from maitred.core.events import AtDoor
 from maitred.core.outcome import Outcome
 from maitred.observe.exposition import CONTENT_TYPE, render
 from tests.admin import place
-from tests.admin.place import NOW, FakeDesk, House
+from tests.admin.place import NOW, PATIENCE_S, FakeDesk, House
 
 TOKEN = "0123456789abcdef"
 DRAIN = "/admin/v1/endpoints/org/qwen/127.0.0.1:8001/drain"
@@ -93,8 +93,8 @@ def test_errors_of_a_reload_come_through(locked: House) -> None:
     assert (status, json.loads(body)["error"]["errors"]) == (400, ["maitred.yaml:1 a: wrong"])
 
 
-def test_a_name_may_hold_what_a_path_may_not(locked: House) -> None:
-    locked.desk.listed[0].name = "größe #1?/h:1"
+def test_a_name_may_hold_what_a_path_may_not(locked: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locked.desk.listed[0], "name", "größe #1?/h:1")
     path = "/admin/v1/endpoints/gr%C3%B6%C3%9Fe%20%231%3F/h:1/drain"
     assert locked.call(path, "POST", authorization=f"Bearer {TOKEN}")[0] == 200
 
@@ -150,11 +150,11 @@ def test_a_busy_a_stopped_and_a_closed_gateway_are_told_apart_from_the_port(
 
     def hold() -> None:
         held.set()
-        let_go.wait(5)
+        let_go.wait(PATIENCE_S)
 
     try:
         own.loop.call_soon_threadsafe(hold)
-        assert held.wait(5)
+        assert held.wait(PATIENCE_S)
         assert own.call("/admin/v1/endpoints", authorization=key)[0] == 503
         assert own.call(DRAIN, "POST", authorization=key)[0] == 503
         assert own.call("/livez")[0] == own.call("/metrics")[0] == 200
@@ -180,7 +180,7 @@ def told(connection: socket.socket, until: bytes) -> bytes:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Whether the other side ends it, within the five seconds that the socket waits."""
+    """Whether the other side ends it, within the time that the socket waits."""
     try:
         return told(connection, b"never said") is not None
     except ConnectionResetError:
@@ -189,9 +189,8 @@ def ended(connection: socket.socket) -> bool:
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """A house with three places that does not wait long for a request."""
+    """A house with three places."""
     monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 3)
-    monkeypatch.setattr(server_module, "HEAD_S", 0.3)
     house = House()
     yield house
     house.close()
@@ -199,11 +198,12 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
 
 @pytest.mark.parametrize("said", [b"", b"GET /livez HT", GET, GET + b"x: " + b"y" * 9000])
 def test_who_never_sends_a_whole_head_keeps_nobody_out(brief: House, said: bytes) -> None:
-    silent = [socket.create_connection(brief.address, timeout=5) for _ in range(3)]
+    silent = [socket.create_connection(brief.address, timeout=PATIENCE_S) for _ in range(3)]
     try:
         for one in silent:
             one.sendall(said)
         assert brief.call("/livez")[0] == 503
+        brief.pass_time(HEAD_S)
         assert all(map(ended, silent))
         assert brief.call("/livez")[0] == 200
     finally:
@@ -214,40 +214,47 @@ def test_who_never_sends_a_whole_head_keeps_nobody_out(brief: House, said: bytes
 @pytest.mark.parametrize("more", [b"x", b"GET /livez HT"], ids=["of a body", "of the next head"])
 def test_nor_does_who_stops_after_an_answer(brief: House, more: bytes) -> None:
     length = b"content-length: 9\r\n" if more == b"x" else b""
-    with socket.create_connection(brief.address, timeout=5) as client:
+    with socket.create_connection(brief.address, timeout=PATIENCE_S) as client:
         client.sendall(GET + length + b"\r\n")
         assert told(client, b"ok\n").startswith(b"HTTP/1.1 200 ")
         client.sendall(more)  # ends uvicorn's own timeout
+        assert brief.call("/livez")[0] == 200  # by now it has come
+        brief.pass_time(HEAD_S)
         assert ended(client)
 
 
 def test_nor_does_who_takes_no_answer(brief: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "TAKE_S", 0.1)
     monkeypatch.setattr(place, "render", lambda _metrics: (b"x" * 2**20 for _ in range(64)))
     with ExitStack() as stack:
         for _ in range(3):
-            client = stack.enter_context(socket.create_connection(brief.address, timeout=5))
+            client = stack.enter_context(socket.create_connection(brief.address, timeout=PATIENCE_S))
             client.sendall(GET.replace(b"livez", b"metrics") + b"\r\n")
             assert client.recv(1)
+        brief.pass_time(HEAD_S)
         assert brief.call("/livez")[0] == 503
-        until = time.monotonic() + 5
+        brief.pass_time(TAKE_S)
+        until = time.monotonic() + PATIENCE_S
         while (status := brief.call("/livez")[0]) == 503 and time.monotonic() < until:
             pass
         assert status == 200
 
 
 def test_an_answer_may_take_longer_than_a_request(brief: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_module, "PAUSE_S", 0.1)
-    monkeypatch.setattr(place, "render", lambda _metrics: (b"x" for _ in range(5)))
+    def render(_metrics: object) -> Iterator[bytes]:
+        for _ in range(5):
+            brief.pass_time(HEAD_S / 2)
+            yield b"x"
+
+    monkeypatch.setattr(place, "render", render)
     assert brief.call("/metrics")[2] == b"xxxxx"
 
 
 def test_who_goes_on_is_served_longer_than_one_wait(brief: House) -> None:
-    with socket.create_connection(brief.address, timeout=5) as client:
-        since = time.monotonic()
-        while time.monotonic() < since + 2 * server_module.HEAD_S:
+    with socket.create_connection(brief.address, timeout=PATIENCE_S) as client:
+        for _second in range(2 * int(HEAD_S)):
             client.sendall(GET + b"\r\n")
             assert told(client, b"ok\n").startswith(b"HTTP/1.1 200 ")
+            brief.pass_time(1.0)
 
 
 def test_stop_closes_the_port_and_ends_the_thread() -> None:

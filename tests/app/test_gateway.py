@@ -13,7 +13,8 @@ from maitred.config.flow import Price, Tenant
 from maitred.control.watch import LOOKS, PERIOD_S
 from maitred.net.virtual import VirtualLoop
 from maitred.observe.budgets import Budget
-from tests.proxy.place import Place, in_virtual_time, serving
+from tests.net.http import post
+from tests.proxy.place import CHAT, Place, chat, in_virtual_time, serving
 
 MINUTE_S = (LOOKS + 1) * PERIOD_S
 
@@ -71,3 +72,13 @@ async def test_what_requests_spend_of_a_budget_is_in_the_metrics() -> None:
         used = metrics.tenants["anonymous"].prompt_tokens + metrics.tenants["anonymous"].output_tokens
         assert list(metrics.budgets()) == [Budget("tenant", "anonymous", "tokens_per_day", 1000.0, used)]
         assert used > 0
+
+
+@in_virtual_time()
+async def test_a_head_that_is_known_is_held_to_limits_that_came_later() -> None:
+    async with serving() as place:
+        asked = post(CHAT, chat(), "x-one: 1", "x-two: 2")
+        assert [(await place.ask(asked)).status for _ in range(2)] == [200, 200]
+        config = place.app.config
+        place.app.apply(structs.replace(config, http=structs.replace(config.http, headers_max=3)))
+        assert (await place.ask(asked)).status == 431

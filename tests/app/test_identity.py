@@ -29,6 +29,7 @@ from maitred.store.rows import KeyRow
 from tests.cases.place import Place, on_sockets, serving
 from tests.control.test_jwt import AUDIENCE, ISSUER, key_set, public, token
 from tests.net.http import Answer, get, post, turns
+from tests.ports import free_port
 from tests.proxy.place import CHAT, chat
 
 PEPPER = EnvSecret("KEYS_PEPPER")
@@ -195,7 +196,7 @@ class Issuer:
 
     def __init__(self, *kinds: str) -> None:
         self.lists(*kinds)
-        self.port = 0
+        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -213,7 +214,6 @@ class Issuer:
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._answer, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         self._server.close()

@@ -7,6 +7,7 @@ import json
 import time
 from random import Random
 
+import pytest
 import uvloop
 
 from maitred.app.desk import Desk
@@ -21,7 +22,7 @@ from tests.net.http import connected, post
 from tests.ports import free_port
 from tests.twin.place import CHAT, MODEL, Place, chat, serving
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 LONG = chat(messages=[{"role": "user", "content": "a long story " * 40}], max_tokens=1)
 """A prompt of 4 full blocks."""
 
@@ -71,6 +72,7 @@ def test_what_a_request_leaves_in_a_cache_is_known() -> None:
     uvloop.run(test())
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_was_told_is_what_the_engine_reports_of_the_next_request() -> None:
     async def test() -> None:
         port, replay, network = free_port(), free_port(), Sockets()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,24 @@ def test_a_database_that_was_named_or_is_open_for_keys_is_used(tmp_path: Path) -
 
     asyncio.run(main())
     assert not default_file().exists()
+
+
+def test_an_attempt_that_fails_half_way_leaves_no_thread_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "named.db"
+        kept, _ = memory(Config(store=Store(url=f"sqlite:///{path}", statement_s=0.05)))
+        await kept()
+        await kept.close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("DELETE FROM secrets")
+            other.execute("BEGIN IMMEDIATE")
+            kept, _ = memory(Config(store=Store(url=f"sqlite:///{path}", statement_s=0.05)))
+            with pytest.raises(StoreError, match="locked"):
+                await kept()
+            assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("store")]
+        await kept.close()
+
+    asyncio.run(main())
 
 
 def test_where_it_cannot_be_a_finding_says_so_until_it_can(

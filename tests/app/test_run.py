@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +60,44 @@ def test_it_goes_on_where_it_may_not_have_them(monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patched:
         patched.setattr(resource, "setrlimit", refuse)
         assert "Name or service not known" in (run(Config(), Config) or "")
+
+
+SERVING = """
+import os, signal, sys
+from contextlib import asynccontextmanager
+from maitred.app.run import run
+from maitred.config.auth import Auth, Store
+from maitred.config.secret import EnvSecret
+from maitred.config.tree import Admin, Config, Listen
+from maitred.config.kinds import Address
+
+@asynccontextmanager
+async def told(app, base):
+    print(app.identities.keys.current, *{"sqlalchemy", *sys.argv[2:]} & sys.modules.keys())
+    os.kill(os.getpid(), signal.SIGTERM)
+    yield
+
+port = Address("127.0.0.1", 0)
+auth = Auth(keys="store", pepper=EnvSecret("PEPPER"))
+config = Config(listen=Listen(port), admin=Admin(port), auth=auth, store=Store(f"sqlite:///{sys.argv[1]}"))
+print(run(config, lambda: config, told))
+"""
+
+
+def test_who_keeps_keys_in_a_file_pays_for_no_more_than_that(tmp_path: Path) -> None:
+    """The rest takes 19 MiB: the ORM, another database, and what brings tables to their version."""
+    rest = (
+        "sqlalchemy.orm",
+        "sqlalchemy.ext.asyncio",
+        "sqlalchemy.dialects.postgresql",
+        "psycopg",
+        "alembic",
+    )
+    said = [sys.executable, "-c", SERVING, str(tmp_path / "m.db"), *rest]
+    environ = os.environ | {"PEPPER": "a-pepper-of-the-tests"}
+    for _ in range(2):  # the first makes the tables
+        done = subprocess.run(said, capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout == "True sqlalchemy\nNone\n"
 
 
 FAULTS = """

@@ -63,7 +63,7 @@ def served() -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: uvloop.run(serve()))
     thread.start()
-    assert begun.wait(10.0)
+    assert begun.wait(60.0)
     yield ready[0]
     over.set()
     thread.join()
@@ -108,7 +108,7 @@ DUE: list[float] = []
 def test_whoever_watches_may_end_it(url: str, tmp_path: Path, count: int) -> None:
     seen = run(task(url, specified(tmp_path, ENDLESS)), count, lambda progress: progress.endings[0] >= 4)
     assert seen.ended_early
-    assert 4 <= len(seen.shots) < 60
+    assert 4 <= len(seen.shots) < 1000
 
 
 def test_what_is_over_before_it_began_sends_nothing(url: str, tmp_path: Path) -> None:

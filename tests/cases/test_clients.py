@@ -183,7 +183,7 @@ async def test_an_engine_that_never_answers(name: str) -> None:
 @on_sockets
 async def test_a_client_that_waits_no_longer_leaves_the_engine_too(name: str) -> None:
     async with serving(SILENCE) as place:
-        error = await error_of(place, name, timeout=0.1)
+        error = await error_of(place, name, timeout=1.0)
         assert isinstance(error, openai.APITimeoutError | anthropic.APITimeoutError)
         await (await place.script.called()).lost.wait()
         assert place.outcomes == ["client_gone"]

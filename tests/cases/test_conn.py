@@ -15,6 +15,7 @@ from maitred.control import discovery, sources
 from tests.cases.place import ANYWHERE, Place, deaf, on_sockets, open_sockets, opened, serving
 from tests.cases.upstream import GOOD, SILENCE, Engine, Plan, card, stream
 from tests.net.http import Broken, Client, post
+from tests.ports import free_port
 from tests.proxy import place as proxy_place
 from tests.proxy import upstream as proxy_upstream
 from tests.proxy.faults import spoken
@@ -209,7 +210,7 @@ class Names:
 async def at(*hosts: str) -> list[Engine]:
     """Engines at these addresses and one port."""
     engines = [Engine(host=host) for host in hosts]
-    await engines[0].open()
+    await engines[0].open(free_port())
     for engine in engines[1:]:
         await engine.open(engines[0].port)
     return engines

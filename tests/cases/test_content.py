@@ -216,12 +216,12 @@ async def told(place: Place, caplog: pytest.LogCaptureFixture, file: Path) -> st
 
 def config(file: Path) -> Callable[[list[str]], Config]:
     """One place, one that may wait, everything written, and little patience."""
-    model = {"name": "m", "cap": 1, "queue": Queue(wait_s=0.1, requests_max=1)}
+    model = {"name": "m", "cap": 1, "queue": Queue(wait_s=0.5, requests_max=1)}
     return lambda urls: Config(
         listen=ANYWHERE,
         models=(Model(endpoints=tuple(urls), **model),),  # type: ignore[arg-type]
         http=Http(body_bytes_max=100_000, body_timeout_s=0.3),
-        upstream=Upstream(first_byte_s=0.6, attempts=1),
+        upstream=Upstream(first_byte_s=1.5, attempts=1),
         journal=Journal(file),
         drain=Drain(limit_s=0.1),
     )

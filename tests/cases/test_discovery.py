@@ -14,6 +14,7 @@ from maitred.core.words import EndpointState
 from tests.cases.place import ANYWHERE, Place, on_sockets, opened
 from tests.cases.upstream import GOOD, Engine, Plan, card, stream
 from tests.net.http import get, post
+from tests.ports import free_port
 from tests.proxy.place import CHAT, STREAM, WHOLE, chat
 from tests.proxy.upstream import DONE, JSON, LAST, chunk, word
 
@@ -127,9 +128,9 @@ class TestGhosts:
     @on_sockets
     async def test_whoever_refuses_leaves_at_once_whatever_the_file_says(self, tmp_path: Path) -> None:
         file = tmp_path / "engines.yaml"
-        one, two = Engine(), Engine()
+        one, two, port = Engine(), Engine(), free_port()
+        await one.open(port)
         async with opened([one, two], config=watched(file)) as place:
-            port = one.port
             one.close()
             for _ in range(6):
                 assert (await place.ask()).body == JSON
@@ -218,10 +219,11 @@ class TestTheSameAddressAgain:
 
     @on_sockets
     async def test_another_engine_at_the_address_is_another_incarnation(self) -> None:
-        engine = Engine()
+        engine, port = Engine(), free_port()
+        await engine.open(port)
         async with opened([engine]) as place:
             (endpoint,) = place.app.house.gateway.table.by_name.values()
-            before, port = endpoint.incarnation, engine.port
+            before = endpoint.incarnation
             engine.close()
             assert (await place.ask()).status in (502, 503)
             await place.until(lambda: place.states == [EJECTED])

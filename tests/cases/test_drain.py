@@ -11,7 +11,7 @@ from maitred.config.load import load
 from maitred.config.raw import ConfigError
 from maitred.config.tree import Drain
 from maitred.core.words import Endpoints
-from tests.cases.place import Place, on_sockets, serving
+from tests.cases.place import on_sockets, serving
 from tests.cases.upstream import GOOD, Plan, stream
 from tests.net.http import get
 from tests.proxy import place as proxy_place
@@ -33,7 +33,7 @@ def held(rest: asyncio.Event) -> Plan:
     ]
 
 
-async def not_ready(place: Place) -> None:
+async def not_ready(place: proxy_place.Place) -> None:
     """Wait until load balancers are told no."""
     while (await place.ask(get("/readyz"))).status != 503:
         await asyncio.sleep(0)
@@ -46,10 +46,12 @@ class TestRollingOver:
     noticed, cuts conversations at every release.
     """
 
-    @on_sockets
+    @in_virtual_time()
     async def test_it_says_no_first_and_serves_on_until_that_is_noticed(self) -> None:
-        rest = asyncio.Event()
-        async with serving(held(rest), GOOD, drain=Drain(notice_s=0.5, limit_s=60.0)) as place:
+        rest = [chunk(word(" world")), chunk(FINISH), chunk(DONE), LAST]
+        plan = [*proxy_upstream.stream(ROLE, word("Hello"), end=()), 30.0, *rest]
+        drain = Drain(notice_s=5.0, limit_s=60.0)
+        async with proxy_place.serving(plan, proxy_upstream.GOOD, drain=drain) as place:
             client = await place.client()
             client.send(STREAM)
             await client.heard(b"Hello")
@@ -63,7 +65,6 @@ class TestRollingOver:
             assert (refused.status, refused.outcome) == (503, "draining")
             assert refused.value(b"x-should-retry") == b"true"
             assert not draining.done(), "it waits for the stream"
-            rest.set()
             assert (await client.answer()).body.endswith(word(" world") + FINISH + DONE)
             assert await draining == 0
 

@@ -13,6 +13,7 @@ from maitred.control.probe import Patience
 from tests.cases.place import ANYWHERE, Place, admin_port, on_sockets, opened
 from tests.cases.upstream import Engine
 from tests.net.http import get
+from tests.ports import free_port
 from tests.proxy.place import WHOLE
 from tests.proxy.upstream import JSON
 
@@ -61,10 +62,7 @@ class TestWhatIsNotThereYet:
 
     @on_sockets
     async def test_the_engines(self) -> None:
-        engine = Engine()
-        await engine.open()
-        port = engine.port
-        engine.close()
+        engine, port = Engine(), free_port()
 
         def config(_urls: list[str]) -> Config:
             return Config(listen=ANYWHERE, models=(Model("m", (f"http://127.0.0.1:{port}",)),))
@@ -140,10 +138,7 @@ class TestWhatIsNotThereYet:
     @on_sockets
     async def test_who_asked_too_early_may_ask_again(self) -> None:
         """The official client repeats what was refused, and is served once the engine is there."""
-        engine = Engine()
-        await engine.open()
-        port = engine.port
-        engine.close()
+        engine, port = Engine(), free_port()
 
         def config(_urls: list[str]) -> Config:
             return Config(listen=ANYWHERE, models=(Model("m", (f"http://127.0.0.1:{port}",)),))

@@ -79,7 +79,7 @@ async def test_a_turn_whose_gateway_died_does_not_run_for_ever(url: str) -> None
     on, and when its gateway has died it fails, and its conversation is free again.
     """
     soon: dict[str, Any] = {
-        "responses": Responses(lease_s=0.3, background=Background(period_s=0.05)),
+        "responses": Responses(lease_s=2.0, background=Background(period_s=0.05)),
         "store": Store(url=url, sweep_s=0.05),
     }
     hangs = [*stream(ROLE, word("Hel"), end=()), 1e6]

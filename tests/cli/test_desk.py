@@ -218,7 +218,7 @@ def test_something_else_that_answers_is_told_apart(answer: bytes) -> None:
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         said = say("findings", "--admin", url)
-        thread.join(5)
+        thread.join(60)
     assert line_of(said) == f"what answers at {url} is no admin port of maitred"
     assert b"authorization" not in heard[0].lower()
 

@@ -189,9 +189,9 @@ def test_the_tables_are_upgraded_and_a_store_that_is_away_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert said("keys", "list") == "There are no keys."
-    assert said("db", "upgrade") == "the tables are of version 0002"
+    assert said("db", "upgrade") == "the tables are of version 0003"
     with sqlite3.connect("maitred.db") as book:
-        assert book.execute("SELECT version_num FROM maitred_version").fetchall() == [("0002",)]
+        assert book.execute("SELECT version_num FROM maitred_version").fetchall() == [("0003",)]
     book.close()
     monkeypatch.setenv("MAITRED_STORE_URL", "postgresql://me:canary-pw@127.0.0.1:1/m")
     away = run("db", "upgrade")

@@ -48,7 +48,7 @@ def say(*words: str) -> Result:
 
 def maitred_process(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "maitred", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:

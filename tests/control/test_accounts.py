@@ -309,6 +309,28 @@ def test_it_works_each_period() -> None:
     virtual.run(main())
 
 
+def test_what_is_being_written_when_it_ends_is_not_written_twice() -> None:
+    class Slow(Memory):
+        async def charge(self, charges: Sequence[Account]) -> Sequence[Account]:
+            rows = await super().charge(charges)
+            await asyncio.sleep(1)
+            return rows
+
+    async def main() -> None:
+        book = Slow()
+        gate = Gate(book)
+        await gate.accountant.start()
+        gate.spend(100)
+        loop = asyncio.create_task(gate.accountant.run())
+        await asyncio.sleep(gate.accountant.period_s + 0.5)
+        loop.cancel()
+        gate.spend(10)
+        await gate.accountant.work()
+        assert book.rows[NAME].day_tokens == 110
+
+    virtual.run(main())
+
+
 def test_in_a_database(tmp_path: Path) -> None:
     spent = []
 

@@ -30,7 +30,8 @@ from maitred.wire.prefix import blocks_of, root
 from tests.ports import free_port
 from tests.twin.place import Place, serving
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
+"""Only a failing test ever waits this long."""
 LONG = {"messages": [{"role": "user", "content": "a long story " * 40}], "max_tokens": 1}
 """A prompt of 4 full blocks."""
 STORED = ["BlockStored", [1, 2], None, [5, 6, 7, 8], 2]

@@ -7,6 +7,8 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from maitred.core.tokens import NoTokens
 from maitred.door import beside
 from maitred.door.beside import WAITING_MAX, Beside
@@ -22,6 +24,7 @@ async def thread() -> AsyncIterator[tuple[Beside, threading.Event]]:
     it.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_job_is_done_in_another_thread() -> None:
     async def main() -> None:
         async with thread() as (it, _):
@@ -30,6 +33,7 @@ def test_a_job_is_done_in_another_thread() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_goes_wrong_is_a_reason() -> None:
     def fail(error: BaseException) -> None:
         raise error
@@ -58,6 +62,7 @@ def test_what_is_late_is_given_up_and_what_waited_too_long_not_begun() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("patient")
 def test_only_so_many_may_wait() -> None:
     async def main() -> None:
         async with thread() as (it, go):
@@ -71,6 +76,7 @@ def test_only_so_many_may_wait() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("patient")
 def test_those_who_have_gone_keep_nobody_waiting() -> None:
     """Their jobs are in the queue all the same, until the thread comes to them."""
 

@@ -207,10 +207,13 @@ def test_without_auth_everybody_is_anybody() -> None:
 def test_a_key_costs_two_microseconds_at_most() -> None:
     place = Place()
 
-    def cost_us(identify: Callable[[], object]) -> float:
-        return min(timeit.repeat(identify, timer=process_time, number=2000, repeat=7)) / 2000 * 1e6
+    def cost_us(work: Callable[[], object]) -> float:
+        return min(timeit.repeat(work, timer=process_time, number=1000, repeat=7)) / 1000 * 1e6
 
-    slowness = max(1.0, cost_us(lambda: sum(range(40))) / 0.25)  # of this machine, beside where it was 1
-    assert cost_us(lambda: place.identifier.identify(BEARER)) < 1.0 * slowness
-    assert cost_us(lambda: place.identifier._by_key(KEY)) < 2.5 * slowness
-    assert cost_us(lambda: digest(PEPPER, KEY)) < 2.0 * slowness
+    def least_us(work: Callable[[], object]) -> float:
+        """In the best of some tries; each beside how slow the machine is just now, where it was 1."""
+        return min(cost_us(work) / max(1.0, cost_us(lambda: sum(range(40))) / 0.25) for _ in range(5))
+
+    assert least_us(lambda: place.identifier.identify(BEARER)) < 1.0
+    assert least_us(lambda: place.identifier._by_key(KEY)) < 2.5
+    assert least_us(lambda: digest(PEPPER, KEY)) < 2.0

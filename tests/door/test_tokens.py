@@ -32,6 +32,7 @@ from tests.door.test_read import order
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "ab"}]}
 PORT = 8001
+pytestmark = pytest.mark.usefixtures("patient")
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
 
 
@@ -170,7 +171,12 @@ def test_the_one_with_the_least_to_do_is_asked() -> None:
         (HANG, NoTokens.TIMEOUT),
     ],
 )
-def test_an_engine_that_does_not_tell_is_a_reason(answer: Answer, reason: NoTokens) -> None:
+def test_an_engine_that_does_not_tell_is_a_reason(
+    answer: Answer, reason: NoTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if answer is HANG:
+        monkeypatch.setattr(theirs, "TIMEOUT_S", 0.05)
+
     async def main(it: Door) -> None:
         await it.street.open(PORT, {"/tokenize": answer})
         it.apply("engine")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
@@ -24,7 +24,7 @@ from maitred.engines import llamacpp
 MODEL = llamacpp.MODEL_ALIAS
 SLOTS = 4
 MAITRED = (sys.executable, "-m", "maitred")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """How long to wait for what must come; only a failing test ever waits this long."""
 PACE_S = 0.02
 
@@ -155,6 +155,18 @@ class Engine:
         return sum(slot["is_processing"] for slot in json.loads(get(self.port, "/slots")[2]))
 
 
+@contextmanager
+def stopped(engines: Iterable[Engine]) -> Iterator[None]:
+    """Within the context they do nothing at all, and who asks them waits; whoever was not killed goes on."""
+    for engine in engines:
+        engine.child.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for engine in engines:
+            engine.child.signal(signal.SIGCONT)
+
+
 class Gateway(Child):
     """`maitred serve`, or another serving command, on ports that it chose itself."""
 
@@ -184,6 +196,9 @@ class Gateway(Child):
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum of the samples of this name (without `maitred_`) with at least these labels."""
+        # Metrics are read beside the gateway's loop. An answer may be here before its request is counted,
+        # but not before the loop has answered this.
+        get(self.admin_port, "/admin/v1/endpoints")
         text = get(self.admin_port, "/metrics")[2].decode()
         return sum(
             sample.value

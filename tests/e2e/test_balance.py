@@ -13,7 +13,7 @@ def test_concurrent_requests_spread_evenly_over_the_engines(gateway: Gateway, en
             streams.enter_context(stream(gateway.port, chat(tokens=1000)))
         taken = [gateway.metric("endpoint_in_flight", endpoint=engine.name) for engine in engines]
         assert taken == [2, 2]
-        assert [engine.busy() for engine in engines] == [2, 2]
+        gateway.until(lambda: [engine.busy() for engine in engines] == [2, 2])
     gateway.until(lambda: gateway.metric("in_flight") == 0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.children import MAITRED, MODEL, Engine, chat, post, stream
+from tests.e2e.children import MAITRED, MODEL, Engine, chat, post, stopped, stream
 from tests.e2e.conftest import Serve
 
 CHAT = "/v1/chat/completions"
@@ -18,7 +18,7 @@ CHAT = "/v1/chat/completions"
 
 def replay(path: Path) -> subprocess.CompletedProcess[str]:
     words = [*MAITRED, "replay", str(path)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture
@@ -36,9 +36,14 @@ def journal(serve: Serve, engines: list[Engine], tmp_path: Path) -> Path:
         for _ in range(40):
             next(events)
     gateway.until(lambda: gateway.metric("requests_total", outcome="client_gone") == 1)
-    engines[0].kill()
-    assert [post(gateway.port, CHAT, chat(tokens=1))[0] for _ in range(3)] == [200] * 3
-    engines[0].start()
+    victim = engines[0]
+    with ThreadPoolExecutor(2) as clients:
+        with stopped(engines):  # each has one place, and nobody gives it back
+            both = [clients.submit(post, gateway.port, CHAT, chat(tokens=1)) for _ in range(2)]
+            gateway.until(lambda: gateway.metric("endpoint_in_flight", endpoint=victim.name) == 1)
+            victim.kill()
+        assert [answer.result()[0] for answer in both] == [200] * 2
+    victim.start()
     gateway.until(gateway.all_ready)
     with stream(gateway.port, chat(tokens=1000)) as events:
         next(events)

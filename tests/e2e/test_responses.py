@@ -155,7 +155,7 @@ def test_one_of_the_background_is_cancelled(client: OpenAI, engines: list[Engine
     engines[0].child.until(lambda: any(engine.busy() for engine in engines))
     assert client.responses.cancel(response.id).status == "cancelled"
     engines[0].child.until(
-        lambda: not any(engine.busy() for engine in engines), within_s=5 * QUIET_S, pace_s=QUIET_S
+        lambda: not any(engine.busy() for engine in engines), within_s=8 * QUIET_S, pace_s=QUIET_S
     )
     assert client.responses.retrieve(response.id).status == "cancelled"
 
@@ -169,7 +169,7 @@ def restarted(serve: Serve, engines: list[Engine]) -> Callable[[], Gateway]:
             config={
                 "endpoints": [engine.url for engine in engines],
                 "store": {"url": "sqlite:///kept.db", "sweep": "100ms"},
-                "responses": {"lease": "500ms", "background": {"period": "100ms"}},
+                "responses": {"lease": "2s", "background": {"period": "100ms"}},
             }
         )
         gateway.until(gateway.all_ready)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.children import MAITRED, MODEL, SLOTS, Child, Engine, Gateway, ask, get, post
+from tests.e2e.children import MAITRED, MODEL, SLOTS, Child, Engine, Gateway, ask, get, post, stopped
 from tests.e2e.conftest import Serve
 from tests.store.postgres import Postgres
 
@@ -26,7 +26,7 @@ Start = Callable[[], Gateway]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def start(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve, engines: list[Engine]) -> Start:
-    """Starts a gateway, and another one, on one database; a turn counts as lost after half a second."""
+    """Starts a gateway, and another one, on one database; a turn counts as lost after two seconds."""
     store: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/turns.db"}
     if request.param == "postgresql":
         server: Postgres = request.getfixturevalue("server")
@@ -35,7 +35,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve, engines:
     config = {
         "store": {**store, "sweep": "100ms"},
         "models": [{"name": MODEL, "endpoints": [each.url for each in engines], "cap": SLOTS}],
-        "responses": {"lease": "500ms", "background": {"period": "100ms"}},
+        "responses": {"lease": "2s", "background": {"period": "100ms"}},
     }
 
     def started() -> Gateway:
@@ -75,14 +75,17 @@ def answer(gateway: Gateway, path: str, body: object = None) -> tuple[int, dict[
     return status, json.loads(said)
 
 
-def test_a_killed_gateway_leaves_no_half_turn_and_its_conversation_goes_on(start: Start) -> None:
+def test_a_killed_gateway_leaves_no_half_turn_and_its_conversation_goes_on(
+    start: Start, engines: list[Engine]
+) -> None:
     gateway = start()
     conversation = answer(gateway, CONVERSATIONS, {})[1]["id"]
     first = answer(gateway, RESPONSES, {**SHORT, "input": "Hello.", "conversation": conversation})[1]["id"]
     with streaming(gateway, conversation=conversation) as events:
         lost = begun(events)
-        gateway.signal(signal.SIGKILL)
-        gateway.wait()
+        with stopped(engines):
+            gateway.signal(signal.SIGKILL)
+            gateway.wait()
         assert {event["type"] for event in events} <= {"response.output_text.delta"}
 
     gateway = start()
@@ -97,12 +100,15 @@ def test_a_killed_gateway_leaves_no_half_turn_and_its_conversation_goes_on(start
 
 
 @pytest.mark.parametrize("start", ["postgresql"], indirect=True)
-def test_a_database_that_dies_under_a_turn_keeps_nothing_of_it(start: Start, server: Postgres) -> None:
+def test_a_database_that_dies_under_a_turn_keeps_nothing_of_it(
+    start: Start, engines: list[Engine], server: Postgres
+) -> None:
     gateway = start()
     first = answer(gateway, RESPONSES, {**SHORT, "input": "Hello."})[1]["id"]
     with streaming(gateway, previous_response_id=first) as events:
         lost = begun(events)
-        server.kill()
+        with stopped(engines):
+            server.kill()
         last = list(events)[-1]
     assert last["type"] == "error"
     assert last["code"] == "store_unavailable"

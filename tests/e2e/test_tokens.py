@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from maitred.config.tree import Model
 from maitred.core.endpoints import EndpointTable
 from maitred.core.events import Event
@@ -31,6 +33,7 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.usefixtures("patient")
 def test_llamacpp_tells_what_its_models_tokenizer_makes(engines: list[Engine], tmp_path: Path) -> None:
     folder = Folder(gguf.folder(bundled_model(), tmp_path))
 

@@ -44,7 +44,10 @@ def test_a_log_that_nobody_reads_stops_nothing(engines: list[Engine], tmp_path: 
         leave_lines(port, LINES)
         assert post(port, CHAT, chat())[0] == 200
         engines[0].kill()
-        assert post(port, CHAT, chat())[0] == 502  # and a warning: the engine is gone
+        assert post(port, CHAT, chat())[0] in {
+            502,
+            503,
+        }  # and a warning: the engine is gone, as found now or before
         assert get(port, "/livez")[0] == 200
         gateway.terminate()
         assert gateway.wait(PATIENCE_S) == 0

@@ -21,12 +21,15 @@ from maitred.engines.llamacpp import bundled_model
 from tests.ports import free_port
 
 SLOTS = 2
-PATIENCE_S = 20.0
+CONTEXT = 2048
+LONG = 1900
+"""Tokens of an answer that takes an engine some 15 seconds."""
+PATIENCE_S = 60.0
 CHILD = f"""
 import sys
 from pathlib import Path
 from maitred.engines.llamacpp_server import run
-run("127.0.0.1", int(sys.argv[1]), Path(sys.argv[2]), "smollm2-135m", {SLOTS}, 512, 1, int(sys.argv[3]))
+run("127.0.0.1", int(sys.argv[1]), Path(sys.argv[2]), "smollm2-135m", {SLOTS}, {CONTEXT}, 1, int(sys.argv[3]))
 """
 PARENT = """
 import os, subprocess, sys
@@ -43,7 +46,7 @@ def command(port: int, parent: object = None) -> list[str]:
 
 @contextmanager
 def ask(port: int, method: str, path: str, body: object = None) -> Iterator[HTTPResponse]:
-    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
         origin = {"Origin": "http://page.example"}  # as a browser says it
         connection.request(method, path, body if body is None else json.dumps(body), origin)
         with connection.getresponse() as answer:
@@ -53,6 +56,9 @@ def ask(port: int, method: str, path: str, body: object = None) -> Iterator[HTTP
 def chat(**options: Any) -> dict[str, Any]:
     message = {"role": "user", "content": "Tell me a long story about a ship."}
     return {"model": "smollm2-135m", "messages": [message], "temperature": 0, **options}
+
+
+STORY = chat(max_tokens=LONG, ignore_eos=True, stream=True)
 
 
 def status(port: int) -> int:
@@ -98,7 +104,7 @@ def predicted(port: int) -> int:
 def test_it_says_what_it_serves(port: int) -> None:
     with ask(port, "GET", "/v1/models") as answer:
         (card,) = read_models(answer.read())
-    assert (card.id, card.engine, card.context_tokens) == ("smollm2-135m", "llamacpp", 512)
+    assert (card.id, card.engine, card.context_tokens) == ("smollm2-135m", "llamacpp", CONTEXT)
 
 
 def test_it_answers_and_counts(port: int) -> None:
@@ -117,21 +123,21 @@ def test_no_web_page_may_read_its_answers(port: int) -> None:
 
 def test_a_stream_that_is_left_frees_its_slot(port: int) -> None:
     before = predicted(port)
-    with ask(port, "POST", "/v1/chat/completions", chat(max_tokens=400, stream=True)) as answer:
+    with ask(port, "POST", "/v1/chat/completions", STORY) as answer:
         assert answer.readline().startswith(b"data: ")
         assert busy_slots(port) == 1
     while busy_slots(port):
         pass
-    assert predicted(port) - before < 100
+    assert predicted(port) - before < LONG / 2
 
 
 def test_it_ends_at_once_when_told_to_even_in_the_middle_of_an_answer() -> None:
     port = free_port()
     with engine(port) as child:
-        with ask(port, "POST", "/v1/chat/completions", chat(max_tokens=400, stream=True)) as answer:
+        with ask(port, "POST", "/v1/chat/completions", STORY) as answer:
             assert answer.readline().startswith(b"data: ")
             child.send_signal(signal.SIGTERM)
-            assert child.wait(5) == 0
+            assert child.wait(10) == 0
         assert child.stderr is not None
         assert child.stderr.read() == b"llama.cpp serves smollm2-135m at http://127.0.0.1:%d\n" % port
     assert status(port) == 0
@@ -159,6 +165,8 @@ def test_it_does_not_outlive_its_parent(serving: bool) -> None:
 
 def test_a_taken_port_is_an_error_that_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        child = subprocess.run(command(taken.getsockname()[1]), capture_output=True, timeout=10, check=False)
+        child = subprocess.run(
+            command(taken.getsockname()[1]), capture_output=True, timeout=PATIENCE_S, check=False
+        )
     assert child.returncode == 1
     assert any(line.startswith(b"llama.cpp could not serve") for line in child.stderr.splitlines())

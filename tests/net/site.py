@@ -11,6 +11,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.net.burst import Burst
 from maitred.net.exchange import HttpExchange, RequestHead
 from maitred.net.memory import MemoryNetwork
+from maitred.net.repeats import Known
 from maitred.net.server import HttpLimits, ServerConnection
 from maitred.net.sweep import Sweep
 from tests.net.http import Client, connected, turns
@@ -27,6 +28,7 @@ class Site:
 
     def __init__(self) -> None:
         self.draining = False
+        self.heads: Known[RequestHead] = {}
         self.cors: frozenset[str] = frozenset()
         self.served: list[tuple[str, str, bytes]] = []
         self.refused: list[Outcome] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from unittest.mock import patch
 
+import httptools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,14 +25,17 @@ def answer(body: bytes, status: int = 200, date: bytes = b"now") -> bytes:
     return HEAD % (status, date, len(body)) + body
 
 
-def told(answers: Sequence[Sequence[bytes]]) -> list[Told]:
-    """What a reader is told of these answers, each in its reads; by one connection as long as it lasts."""
+def told(answers: Sequence[Sequence[bytes]], *, apart: bool = False) -> list[Told]:
+    """What a reader is told of these answers, each in its reads.
+
+    By one connection as long as it lasts; `apart`: by one each.
+    """
 
     async def main() -> list[Told]:
         said: list[Told] = []
         async with line() as at:
             for reads in answers:
-                connection = at.pool.take(at.url)
+                connection = None if apart else at.pool.take(at.url)
                 if connection is None:
                     connection, _engine = await at.connect()
                 reading, engine = await at.ask(connection)
@@ -51,10 +55,10 @@ def told(answers: Sequence[Sequence[bytes]]) -> list[Told]:
     return run(main())
 
 
-def parsed(answers: Sequence[Sequence[bytes]]) -> list[Told]:
+def parsed(answers: Sequence[Sequence[bytes]], *, apart: bool = False) -> list[Told]:
     """The same where everything is parsed."""
     with patch.object(Repeats, "body", lambda _self, _data: None):
-        return told(answers)
+        return told(answers, apart=apart)
 
 
 def heads_parsed(answers: Sequence[Sequence[bytes]]) -> int:
@@ -80,9 +84,53 @@ def test_a_head_that_comes_again_is_not_parsed_again() -> None:
     assert heads_parsed(answers) == 1
 
 
-def test_another_head_is_parsed_and_is_the_one_to_compare_from_then_on() -> None:
+def test_another_head_is_parsed_and_both_are_known_from_then_on() -> None:
     one, other = [answer(b"one")], [answer(b"other", date=b"a second later")]
-    assert heads_parsed([one, one, other, other, other, one]) == 3
+    assert heads_parsed([one, one, other, other, other, one]) == 2
+
+
+def test_what_one_connection_learned_is_known_to_all_of_its_pool() -> None:
+    async def main() -> None:
+        async with line() as at:
+            with patch.object(
+                httptools, "HttpResponseParser", side_effect=httptools.HttpResponseParser
+            ) as made:
+                for body in (b"one", b"another"):
+                    reading, engine = await at.ask()
+                    engine.send(answer(body))
+                    await turns()
+                    assert (reading.heads[0].length, reading.body) == (len(body), body)
+            assert made.call_count == 1
+
+    run(main())
+
+
+def test_answers_that_come_at_once_have_each_its_own_length() -> None:
+    async def main() -> None:
+        async with line() as at:
+            readings = []
+            for body in (b"learned", b"one", b"another"):
+                reading, engine = await at.ask()
+                engine.send(answer(body))
+                await turns()
+                readings.append(reading)
+            assert [reading.heads[0].length for reading in readings] == [7, 3, 7]
+            assert readings[1].heads[0].headers is readings[2].heads[0].headers
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        [b"HTTP/1.1 503 X\r\nx-said: ", answer(b"sorry")],
+        [b"HTTP/1.1 103 X\r\n\r\n", answer(b"sorry")],
+        [b"HTTP/1.1 204 X\r\ncontent-length: 3\r\n\r\n\r\n\r"],
+    ],
+)
+@pytest.mark.parametrize("other", [answer(b"served"), b"HTTP/1.1 204 X\r\ncontent-length: 3\r\n\r\nabc"])
+def test_no_answer_makes_another_be_taken_for_what_it_is_not(one: list[bytes], other: bytes) -> None:
+    assert told([one, [other]], apart=True) == parsed([one, [other]], apart=True)
 
 
 KNOWN = answer(b"known")
@@ -122,7 +170,10 @@ def some_answers(draw: st.DrawFn) -> list[list[bytes]]:
         raw = answer(
             body, draw(st.sampled_from([200, 200, 200, 404])), draw(st.sampled_from([b"now", b"then"]))
         )
-        match draw(st.integers(0, 6)):
+        match draw(st.integers(0, 7)):
+            case 7:
+                answers.append([b"HTTP/1.1 503 X\r\nx-said: ", raw])
+                continue
             case 0:
                 at = draw(st.integers(1, len(raw) - 1))
                 answers.append([raw[:at], raw[at:]])
@@ -136,7 +187,7 @@ def some_answers(draw: st.DrawFn) -> list[list[bytes]]:
     return answers
 
 
-@given(answers=some_answers())
-@settings(max_examples=200)
-def test_whatever_comes_is_understood_as_the_parser_does(answers: list[list[bytes]]) -> None:
-    assert told(answers) == parsed(answers)
+@given(answers=some_answers(), apart=st.booleans())
+@settings(max_examples=300)
+def test_whatever_comes_is_understood_as_the_parser_does(answers: list[list[bytes]], apart: bool) -> None:
+    assert told(answers, apart=apart) == parsed(answers, apart=apart)

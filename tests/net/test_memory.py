@@ -213,7 +213,7 @@ def test_memory_behaves_like_sockets(
     near, far = Recorder(), Recorder()
 
     async def main(network: Network) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await pair(network, near, far)
             await scenario(near, far)
             await near.over.wait()

@@ -130,11 +130,27 @@ def test_a_connection_that_takes_too_long_is_given_up() -> None:
         with pytest.raises(ConnectFailed, match="2 s") as failed:
             await at.pool.connect(at.url)
         assert failed.value.kind is FailureKind.UNREACHABLE
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()  # it was the pool, and nobody else
 
     async def main() -> None:
         async with line() as at:
             at.network.hang(*at.address)
             assert await took(connect(at)) == 2.0
+            assert at.network.open_transports == 0
+
+    run(main())
+
+
+def test_a_connect_cancelled_as_it_becomes_too_late_is_cancelled() -> None:
+    async def main() -> None:
+        async with line() as at:
+            at.network.hang(*at.address)
+            connecting = asyncio.create_task(at.pool.connect(at.url))
+            asyncio.get_running_loop().call_later(at.pool.connect_s, connecting.cancel)
+            await asyncio.wait((connecting,))
+            assert connecting.cancelled()
             assert at.network.open_transports == 0
 
     run(main())

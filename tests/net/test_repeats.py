@@ -6,43 +6,49 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
+import httptools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maitred.core.outcome import Outcome
 from maitred.net.exchange import RequestHead
-from maitred.net.repeats import NEVER_AGAIN, Repeats
+from maitred.net.repeats import KNOWN_MAX, NEVER_AGAIN, Known, Repeats
 from maitred.net.server import PIPELINED_MAX, ServerConnection
 from maitred.net.virtual import run
 from tests.net.http import chunked, get, post, turns
 from tests.net.site import ECHO, LATER, STREAM, door
 
-Told = tuple[list[tuple[str, str, bytes]], list[Outcome], bytes, bool]
+Told = tuple[list[tuple[str, str, bytes]], list[Outcome], bytes, int]
 
 
-def told(reads: Sequence[bytes], **limits: Any) -> Told:
-    """What a server makes of these reads of one connection: served, refused, said, and whether it closed."""
+def told(reads: Sequence[bytes], *others: Sequence[bytes], **limits: Any) -> Told:
+    """What a server makes of these reads of one connection, and of `others` that come after it.
+
+    That is what it served, refused and said, and how many it closed.
+    """
 
     async def main() -> Told:
         async with door(**limits) as at:
-            client = await at.client()
-            await turns()
-            for read in reads:
-                if not at.site.connections:
-                    break
-                client.send(read)
+            site, unread = at.site, b""
+            for each in (reads, *others):
+                client = await at.client()
                 await turns()
-            site = at.site
-            return site.served, site.refused, client.unread, not site.connections
+                for read in each:
+                    if client.over:
+                        break
+                    client.send(read)
+                    await turns()
+                unread += client.unread
+            return site.served, site.refused, unread, 1 + len(others) - len(site.connections)
 
     return run(main())
 
 
-def parsed(reads: Sequence[bytes], **limits: Any) -> Told:
+def parsed(reads: Sequence[bytes], *others: Sequence[bytes], **limits: Any) -> Told:
     """The same of a server that parses everything."""
     with patch.object(Repeats, "body", lambda _self, _data: None):
-        return told(reads, **limits)
+        return told(reads, *others, **limits)
 
 
 def heads_parsed(reads: Sequence[bytes]) -> int:
@@ -67,9 +73,45 @@ def test_a_head_that_comes_again_is_not_parsed_again() -> None:
     assert heads_parsed(reads) == 1
 
 
-def test_another_head_is_parsed_and_is_the_one_to_compare_from_then_on() -> None:
+def test_another_head_is_parsed_and_both_are_known_from_then_on() -> None:
     one, other = post(ECHO, b"one", "x-a: 1"), post(ECHO, b"other", "x-a: 2")
-    assert heads_parsed([one, one, other, other, other, one]) == 3
+    reads = [one, one, other, other, other, one, post(ECHO, b"longer" * 9, "x-a: 2")]
+    assert told(reads) == parsed(reads)
+    assert heads_parsed(reads) == 2
+
+
+def test_what_one_connection_learned_is_known_to_all_of_its_site() -> None:
+    async def main() -> list[int]:
+        async with door() as at:
+            with patch.object(
+                httptools, "HttpRequestParser", side_effect=httptools.HttpRequestParser
+            ) as made:
+                counts = []
+                for read in (
+                    KNOWN,
+                    KNOWN,
+                    post(ECHO, b"x" * 1000),
+                    post("/nothing", b"x"),
+                    post("/nothing", b"x"),
+                ):
+                    client = await at.client()
+                    client.send(read)
+                    assert (await client.answer()).status == (404 if b"/nothing" in read else 200)
+                    counts.append(made.call_count)
+            assert len(at.site.heads) == 1
+            return counts
+
+    assert run(main()) == [1, 1, 1, 2, 3]
+
+
+def test_only_so_many_heads_are_known() -> None:
+    known: Known[RequestHead] = {}
+    for n in range(KNOWN_MAX + 1):
+        head = RequestHead("POST", ECHO, {}, http11=True, length=1)
+        Repeats(known).learn(post(ECHO, b"x", f"x-a: {n}"), head, 1)
+        assert len(known) == n % KNOWN_MAX + 1
+    assert Repeats(known).body(post(ECHO, b"xyz", f"x-a: {KNOWN_MAX}")) == b"xyz"
+    assert Repeats(known).body(post(ECHO, b"xyz", "x-a: 0")) is None
 
 
 def test_a_client_whose_heads_never_repeat_is_not_compared_for_ever() -> None:
@@ -151,18 +193,21 @@ def some_reads(draw: st.DrawFn) -> list[bytes]:
     return [read for read in reads if read]
 
 
-@given(reads=some_reads())
+@given(reads=some_reads(), at=st.integers(0, 6))
 @settings(max_examples=300)
-def test_whatever_comes_is_understood_as_the_parser_does(reads: list[bytes]) -> None:
-    assert told(reads) == parsed(reads)
+def test_whatever_comes_is_understood_as_the_parser_does(reads: list[bytes], at: int) -> None:
+    lines = reads[:at], reads[at:], reads
+    assert told(*lines) == parsed(*lines)
 
 
 def test_what_the_parser_saw_end_elsewhere_is_not_learned() -> None:
-    repeats, inner = Repeats[RequestHead](), b"\r\ncontent-length: 1\r\n\r\n"
+    known: Known[RequestHead] = {}
+    repeats, inner = Repeats(known), b"\r\ncontent-length: 1\r\n\r\n"
     early = b"POST /echo HTTP/1.1\nhost: a\ncontent-length: 24\n\n" + inner + b"."
     head = RequestHead("POST", ECHO, {b"host": b"a"}, http11=True, length=len(inner) + 1, keep_alive=True)
-    repeats.learn(early, head, head.length)
+    repeats.learn(early, head, len(inner) + 1)
     assert repeats.body(early) is None
+    assert not known
 
 
 def test_a_known_head_is_checked_again() -> None:

@@ -52,7 +52,7 @@ def test_both_ends_send_at_once_and_outlive_the_listener(
         await far.lost.wait()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(asyncio.wait_for(main(), 5))
+        runner.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)

@@ -104,14 +104,15 @@ def test_a_completed_request(file: LogFile) -> None:
     ]
 
 
-def test_a_request_that_left_the_queue_unseated(file: LogFile) -> None:
+@pytest.mark.parametrize(("api", "status"), [(Api.CHAT, 429), (Api.MESSAGES, 529)])
+def test_a_request_that_left_the_queue_unseated(file: LogFile, api: Api, status: int) -> None:
     log = file.log()
-    log(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
+    log(Ended(130.0, queued(api=api), Outcome.QUEUE_DEADLINE, None))
     log.flush()
     [row] = file.rows()
     assert (row["outcome"], row["status"], row["queue_s"], row["duration_s"]) == (
         "queue_deadline",
-        429,
+        status,
         30.0,
         30.0,
     )

@@ -35,7 +35,7 @@ def returns(work: Callable[[], object]) -> bool:
     """Whether this comes to an end, though nobody reads."""
     thread = Thread(target=work, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     return not thread.is_alive()
 
 
@@ -44,7 +44,7 @@ def read_on(reader: int, go_on: Callable[[], object], size: int) -> bytes:
     taken = b""
     while len(taken) < size:
         assert returns(go_on)
-        assert select.select([reader], [], [], 10)[0], f"{len(taken)} bytes and no more"
+        assert select.select([reader], [], [], 60)[0], f"{len(taken)} bytes and no more"
         taken += os.read(reader, 10_000)
     return taken
 
@@ -78,7 +78,7 @@ def test_the_end_waits_for_a_reader_that_is_slow(ends: Ends) -> None:
         sink.put(line)
     slow = Thread(target=lambda: taken.append(read_on(reader, lambda: None, size)))
     slow.start()
-    sink.finish(10)
+    sink.finish(60)
     slow.join()
     assert taken == [b"".join(MANY)]
 
@@ -95,7 +95,7 @@ def test_past_its_bound_lines_are_lost_and_counted(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b"kept\n" * LINES_MAX + b"room again\n"
 
 
-@pytest.mark.parametrize("end", [Sink.flush, lambda sink: sink.finish(10)], ids=["flush", "finish"])
+@pytest.mark.parametrize("end", [Sink.flush, lambda sink: sink.finish(60)], ids=["flush", "finish"])
 def test_what_nobody_can_read_any_more_is_lost_and_counted(end: Callable[[Sink], None]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -16,12 +16,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from maitred.app.gateway import GatewayApp
 from maitred.config.kinds import Address
 from maitred.config.tree import Config, Health, Listen, Model, Scrape
-from maitred.core.words import EndpointState
+from maitred.control.known import unauthenticated
+from maitred.core.words import EndpointState, Identity
+from maitred.door.identify import ANYBODY
 from maitred.net import virtual
 from maitred.net.memory import MemoryNetwork
 from maitred.net.seams import Network
@@ -229,3 +232,17 @@ async def took(work: Awaitable[object]) -> float:
 def pieces(data: bytes, *cuts: int) -> Sequence[bytes]:
     """The data cut at these places."""
     return [data[a:b] for a, b in zip((0, *cuts), (*cuts, len(data)), strict=True)]
+
+
+class Door:
+    """Who stands at a place's door, and knows nobody any more once it is `shut`."""
+
+    def __init__(self, place: Place) -> None:
+        self.shut = False
+        app = place.app
+        app.front.service = app.site.service = structs.replace(app.site.service, identify=self._identify)
+
+    def _identify(self, _fields: dict[bytes, bytes]) -> Identity:
+        if self.shut:
+            raise unauthenticated("the key was revoked")
+        return ANYBODY

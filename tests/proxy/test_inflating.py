@@ -11,7 +11,7 @@ from string import ascii_letters
 
 from maitred.net.seams import Sockets
 from tests.net.http import get, post
-from tests.proxy.place import CHAT, WHOLE, Place, chat, serving
+from tests.proxy.place import CHAT, WHOLE, Door, Place, chat, serving
 from tests.proxy.test_sockets import on_sockets
 from tests.proxy.upstream import JSON
 
@@ -57,6 +57,21 @@ def test_a_client_that_leaves_meanwhile_is_let_go() -> None:
             client.leave()
             await place.until(lambda: not place.app.journeys)
             assert place.outcomes == ["client_gone"]
+            assert place.menu.asked == []
+
+    on_sockets(main())
+
+
+def test_whoever_may_not_ask_any_more_once_it_is_inflated_is_refused() -> None:
+    async def main() -> None:
+        async with held() as (place, free):
+            door = Door(place)
+            client = await place.client()
+            client.send(LARGE)
+            await place.until(lambda: len(place.app.journeys) == 1)
+            door.shut = True
+            free.set()
+            assert (await client.answer()).status == 401
             assert place.menu.asked == []
 
     on_sockets(main())

@@ -176,4 +176,4 @@ async def test_nothing_is_left_of_a_connection(way: Callable[[Place], Awaitable[
 
 @pytest.mark.parametrize("way", [answered, refused, left])
 def test_nothing_is_left_of_a_connection_on_sockets(way: Callable[[Place], Awaitable[None]]) -> None:
-    uvloop.run(asyncio.wait_for(nothing_left(way, CONNECTIONS, Sockets()), 20))
+    uvloop.run(asyncio.wait_for(nothing_left(way, CONNECTIONS, Sockets()), 60))

@@ -37,7 +37,7 @@ def on_sockets(work: Coroutine[Any, Any, None]) -> None:
     """Run on uvloop; a test that hangs fails."""
 
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await work
 
     uvloop.run(main())

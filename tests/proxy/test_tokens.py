@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from maitred.config.cache import Cache
@@ -14,7 +15,7 @@ from maitred.door.read import Order
 from maitred.door.source import Source
 from maitred.wire.prefix import blocks_of, root
 from tests.net.http import turns
-from tests.proxy.place import WHOLE, Place, in_virtual_time, serving
+from tests.proxy.place import WHOLE, Door, Place, in_virtual_time, serving
 from tests.proxy.upstream import MODEL
 
 IDS = bytes(range(40 * 4))
@@ -28,6 +29,7 @@ class Told:
         self.found = found
         self.asked = 0
         self.cancelled = 0
+        self.told: Callable[[], object] = lambda: None
 
     async def __call__(self, order: Order) -> bytes | NoTokens:
         self.asked += 1
@@ -39,6 +41,7 @@ class Told:
                 self.cancelled += 1
                 raise
         assert self.found is not None
+        self.told()
         return self.found
 
 
@@ -61,6 +64,16 @@ async def test_the_core_gets_blocks_and_the_exact_length() -> None:
         assert len(request.blocks) == 2
         assert (request.block_tokens, request.prompt_tokens, request.prompt_exact) == (16, 40, True)
         assert request.untold is None
+
+
+@in_virtual_time()
+async def test_whoever_may_not_ask_any_more_once_they_are_told_is_refused() -> None:
+    async with serving(model=DEFAULT) as place:
+        ask_first(place, source := Told(IDS))
+        door = Door(place)
+        source.told = lambda: setattr(door, "shut", True)
+        assert (await place.ask()).status == 401
+        assert place.menu.asked == []
 
 
 @in_virtual_time()

@@ -1,8 +1,8 @@
 """An engine that can fail in every way: it answers by script, byte for byte, on either network.
 
 A plan is a list of steps, taken one after the other: bytes are written, a number waits so many seconds, an
-`End` ends the connection. A plan that runs out leaves the connection open for the next request, so an
-empty plan is an engine that hangs.
+event waits until it is set, an `End` ends the connection. A plan that runs out leaves the connection open for
+the next request, so an empty plan is an engine that hangs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class End(Enum):
     RESET = auto()
 
 
-Step = bytes | float | End
+Step = bytes | float | asyncio.Event | End
 Plan = Sequence[Step]
 SILENCE: Plan = ()
 
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._steps: deque[Step] = deque()
         self._asked: list[Asked] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._wait: asyncio.TimerHandle | asyncio.Task[object] | None = None
         kitchen.connections.append(self)
         self._number = len(kitchen.connections)
 
@@ -152,8 +152,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self._steps.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._wait is not None:
+            self._wait.cancel()
         for asked in self._asked:
             asked.lost.set()
 
@@ -194,8 +194,8 @@ class Connection(asyncio.Protocol):
             self._steps.append(1e9)
         return plan
 
-    def _go(self) -> None:
-        self._timer = None
+    def _go(self, *_: object) -> None:
+        self._wait = None
         while self._steps and not self.paused and not self.lost:
             step = self._steps.popleft()
             if isinstance(step, bytes):
@@ -205,7 +205,11 @@ class Connection(asyncio.Protocol):
             elif step is End.RESET:
                 _reset(self.transport)
             elif isinstance(step, float | int):
-                self._timer = asyncio.get_running_loop().call_later(step, self._go)
+                self._wait = asyncio.get_running_loop().call_later(step, self._go)
+                return
+            elif isinstance(step, asyncio.Event):
+                self._wait = asyncio.ensure_future(step.wait())
+                self._wait.add_done_callback(self._go)
                 return
         if not self._steps and self._busy:
             self._busy = False

@@ -143,7 +143,7 @@ def in_real_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         async def main() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await test(*args, **kwargs)
 
         asyncio.run(main())

@@ -235,13 +235,14 @@ async def test_a_repeat_of_a_stream_follows_it_to_its_end(url: str) -> None:
 
 @in_real_time
 async def test_what_there_is_no_room_for_is_tried_again(url: str) -> None:
-    late: Plan = [0.2, *says("late")]
+    go = asyncio.Event()
     narrow: dict[str, Any] = {"cap": 1, "queue": Queue(requests_max=1)}
-    async with remembering(url, late, model=narrow, **QUICK) as it:
+    async with remembering(url, [go, *says("late")], model=narrow, **QUICK) as it:
         ids = [(await submitted(it))["id"] for _ in range(3)]
+        await it.place.until(lambda: "queue_full" in it.place.outcomes)
+        go.set()
         for response in [await ended(it, id_) for id_ in ids]:
             assert (response["status"], text_of(response)) == ("completed", "late")
-        assert "queue_full" in it.place.outcomes
 
 
 @in_real_time
@@ -343,7 +344,7 @@ async def test_a_tenant_is_passed_by_for_its_own_limits_alone() -> None:
 
 @in_real_time
 async def test_what_waits_too_long_is_given_up(url: str) -> None:
-    soon = Responses(background=Background(period_s=0.05, running_max=1, expires_s=0.2))
+    soon = Responses(background=Background(period_s=0.05, running_max=1, expires_s=1.0))
     async with remembering(url, NEVER, responses=soon, store=Store(url=url, sweep_s=0.05)) as it:
         first = await submitted(it)
         await it.place.menu.called()

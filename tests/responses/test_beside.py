@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from maitred.config.flow import ModelLimits
 from tests.proxy.upstream import whole
 from tests.responses.place import CONVERSATIONS, RESPONSES, call, in_real_time, remembering, says, turn
 
@@ -52,6 +53,14 @@ async def test_another_tenant_cannot_open_it(url: str) -> None:
         answer = await it.ask(turn(short, "x-tenant: b"))
         assert (answer.status, answer.json["error"]["param"]) == (400, "input[0].encrypted_content")
         await it.turn(short, "x-tenant: a")
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(None, 8192), (8000, 1000)])
+@in_real_time
+async def test_a_summary_is_bounded(url: str, tokens: int | None, most: int) -> None:
+    async with remembering(url, says("They met."), model={"limits": ModelLimits(context=tokens)}) as it:
+        assert (await it.ask(call("POST", COMPACT, {"model": "m", "input": "hi"}))).status == 200
+        assert it.told.bodies[-1]["max_tokens"] == most
 
 
 @pytest.mark.parametrize("path", [COUNT, COMPACT])

@@ -24,7 +24,10 @@ from tests.responses.place import (
     turn,
 )
 
-LATER: Plan = [0.2, *says("late")]
+
+def late(go: asyncio.Event) -> Plan:
+    """An answer that comes when the test says so."""
+    return [go, *says("late")]
 
 
 def error_of(answer: Answer) -> tuple[int, str, str | None]:
@@ -44,9 +47,13 @@ async def conversation(it: Remembering) -> str:
 async def test_of_turns_at_once_on_one_conversation_one_runs_and_no_engine_hears_of_the_others(
     url: str,
 ) -> None:
-    async with remembering(url, LATER, says("next")) as it:
+    go = asyncio.Event()
+    async with remembering(url, late(go), says("next")) as it:
         id_ = await conversation(it)
-        answers = await asyncio.gather(*(it.ask(turn(conversation=id_)) for _ in range(8)))
+        asked = [asyncio.create_task(it.ask(turn(conversation=id_))) for _ in range(8)]
+        await it.place.until(lambda: sum(one.done() for one in asked) == 7)
+        go.set()
+        answers = await asyncio.gather(*asked)
         assert sorted(answer.status for answer in answers) == [200, *[409] * 7]
         refused = next(answer for answer in answers if answer.status == 409)
         assert error_of(refused) == (409, "conversation_locked", "conversation")
@@ -58,9 +65,13 @@ async def test_of_turns_at_once_on_one_conversation_one_runs_and_no_engine_hears
 
 @in_real_time
 async def test_turns_at_once_on_one_response_are_branches(url: str) -> None:
-    async with remembering(url, says("one"), LATER, LATER, says("x")) as it:
+    go = asyncio.Event()
+    async with remembering(url, says("one"), late(go), late(go), says("x")) as it:
         first = await it.turn()
-        two = [it.turn(f"branch {n}", previous_response_id=first["id"]) for n in range(2)]
+        asked = (it.turn(f"branch {n}", previous_response_id=first["id"]) for n in range(2))
+        two = [asyncio.create_task(one) for one in asked]
+        await it.place.menu.called(3)
+        go.set()
         for n, branch in enumerate(await asyncio.gather(*two)):
             await it.turn("and?", previous_response_id=branch["id"])
             assert [text for _, text in it.told.said] == ["hi", "one", f"branch {n}", "late", "and?"]
@@ -171,9 +182,13 @@ async def test_a_key_is_never_cut(url: str) -> None:
 
 @in_real_time
 async def test_a_repeat_while_the_first_runs_waits_for_another_time(url: str) -> None:
-    async with remembering(url, LATER, says("never")) as it:
+    go = asyncio.Event()
+    async with remembering(url, late(go), says("never")) as it:
         request = post(RESPONSES, b'{"model":"m","input":"hi"}', "idempotency-key: k1")
-        answers = await asyncio.gather(it.ask(request), it.ask(request))
+        both = [asyncio.create_task(it.ask(request)) for _ in range(2)]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        go.set()
+        answers = await asyncio.gather(*both)
         assert sorted(answer.status for answer in answers) == [200, 409]
         assert len(it.place.menu.asked) == 1
         await it.ask(request)

@@ -17,7 +17,6 @@ from maitred.core.outcome import Outcome
 from maitred.observe.exposition import render
 from maitred.store.rows import StoreError
 from tests.net.http import Answer
-from tests.proxy.upstream import Plan
 from tests.responses.place import (
     CONVERSATIONS,
     RESPONSES,
@@ -32,7 +31,6 @@ from tests.responses.place import (
 
 PROMPT, SAID, KEY = (f"canary-{name}-7c9e" for name in ("prompt", "said", "key"))
 HEADERS = (f"Authorization: Bearer {KEY}", f"Cookie: session={KEY}")
-LATER: Plan = [0.2, *says(SAID)]
 
 Do = Callable[[Remembering], Awaitable[Answer]]
 
@@ -61,15 +59,22 @@ async def completes(it: Remembering) -> Answer:
 
 async def at_once(it: Remembering) -> Answer:
     """Two turns in one conversation."""
-    id_ = await conversation(it)
-    both = await asyncio.gather(*(it.ask(says_much(conversation=id_)) for _ in range(2)))
-    return max(both, key=lambda answer: answer.status)
+    id_, go = await conversation(it), asyncio.Event()
+    it.place.menu.set([go, *says(SAID)])
+    both = [asyncio.create_task(it.ask(says_much(conversation=id_))) for _ in range(2)]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    go.set()
+    return max(await asyncio.gather(*both), key=lambda answer: answer.status)
 
 
 async def goes_on_from_what_runs(it: Remembering) -> Answer:
     """A turn after one that is still in the background."""
+    go = asyncio.Event()
+    it.place.menu.set([go, *says(SAID)])
     id_ = (await it.ask(says_much(background=True))).json["id"]
-    return await it.ask(says_much(previous_response_id=id_))
+    refused = await it.ask(says_much(previous_response_id=id_))
+    go.set()
+    return refused
 
 
 async def reuses(it: Remembering) -> Answer:
@@ -113,9 +118,7 @@ async def test_it_is_told_without_a_word_of_content(
     outcome: Outcome, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    plans = [LATER] if outcome in (Outcome.CONVERSATION_LOCKED, Outcome.RESPONSE_RUNNING) else [says(SAID)]
-    if outcome is Outcome.COMPLETED:
-        plans = [says(SAID), streams(SAID), says(SAID)]
+    plans = [says(SAID), streams(SAID), says(SAID)] if outcome is Outcome.COMPLETED else [says(SAID)]
     async with remembering(url, *plans) as it:
         answer = await CASES[outcome](it)
         assert outcome.label in it.place.outcomes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from maitred.net.memory import HIGH_WATER_BYTES
 from tests.proxy.upstream import DONE, FINISH, ROLE, USAGE, Plan, chunk, stream, word
 from tests.responses.place import RESPONSES, events_of, in_real_time, remembering, streams, text_of, turn
@@ -52,7 +54,8 @@ async def test_who_comes_back_too_late_is_told_the_end(url: str) -> None:
 
 @in_real_time
 async def test_who_would_miss_events_is_told_so(url: str) -> None:
-    async with remembering(url, LONG, **QUICK) as it:
+    go = asyncio.Event()
+    async with remembering(url, [*LONG[:-4], go, *LONG[-4:]], **QUICK) as it:
         client = await it.place.client()
         client.send(turn(stream=True, background=True))
         await client.heard(PIECE.encode() + b'"')
@@ -61,3 +64,4 @@ async def test_who_would_miss_events_is_told_so(url: str) -> None:
         await store.sweep(it.place.app.site.now_ms() + 1, 0)  # as if what was streamed were old
         (gap,) = events_of(await it.get(f"{RESPONSES}/{row['id']}?stream=true"))
         assert (gap["type"], gap["code"], gap["sequence_number"]) == ("error", "not_found", 0)
+        go.set()

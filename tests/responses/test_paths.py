@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
+from maitred.config.flow import Band
 from maitred.config.responses import Responses
 from maitred.config.tree import Http
 from maitred.responses.paths import Paths
-from tests.proxy.place import WHOLE
+from tests.proxy.place import WHOLE, Door
 from tests.responses.place import (
     CONVERSATIONS,
     RESPONSES,
@@ -94,6 +96,42 @@ async def test_a_packed_body_is_unpacked(url: str) -> None:
         answer = await it.ask(head + body)
         assert text_of(answer.json) == "Hello"
         assert it.told.said == [("user", "hi")]
+
+
+@in_real_time
+async def test_whoever_may_not_ask_any_more_once_it_is_unpacked_is_refused(
+    url: str,
+) -> None:
+    async with remembering(url, says("x")) as it:
+        door = Door(it.place)
+
+        async def inflate(body: bytes) -> bytes:
+            door.shut = True
+            return gzip.decompress(body)
+
+        app = it.place.app
+        app.front.service = app.site.service = structs.replace(app.site.service, inflate=inflate)
+        body = gzip.compress(b'{"metadata":{}}')
+        head = call("POST", CONVERSATIONS, None, "content-encoding: gzip", f"content-length: {len(body)}")
+        assert (await it.ask(head + body)).status == 401
+        assert it.rows("conversations") == []
+
+
+@pytest.mark.parametrize("members", [{}, {"service_tier": "flex"}])
+@in_real_time
+async def test_whoever_may_not_ask_any_more_in_the_midst_of_a_turn_is_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch, members: dict[str, Any]
+) -> None:
+    async with remembering(url, bands=(Band(name="chat", service_tiers=("flex",)),)) as it:
+        door = Door(it.place)
+
+        async def check() -> None:
+            door.shut = True
+
+        await it.get(f"{RESPONSES}/resp_1")
+        monkeypatch.setattr(it.place.app.site.memory.opened, "check", check)
+        assert (await it.ask(turn(**members))).status == 401
+        assert it.place.menu.asked == []
 
 
 @in_real_time

@@ -20,10 +20,13 @@ BROKEN = frozenset({Outcome.FAILED_UPSTREAM.label, Outcome.FAILED_TRUNCATED.labe
 UNSERVED = frozenset(
     outcome.label
     for outcome in (
-        Outcome.QUEUE_FULL, Outcome.QUEUE_DEADLINE, Outcome.NO_ENDPOINT, Outcome.FAILED_UPSTREAM
+        Outcome.QUEUE_FULL, Outcome.QUEUE_DEADLINE, Outcome.DEADLINE_UNMEETABLE, Outcome.NO_ENDPOINT,
+        Outcome.FAILED_UPSTREAM,
     )
 )  # fmt: skip
 """How a request may end that no engine has seen whole."""
+RESTING = {Outcome.ENGINE_OVERLOADED, Outcome.DEADLINE_UNMEETABLE, Outcome.QUEUE_FULL, Outcome.QUEUE_DEADLINE}
+"""What may come of it when engines ask to be left alone."""
 FAILED = UNSERVED | BROKEN | {Outcome.FAILED_DEADLINE.label, Outcome.ENGINE_OVERLOADED.label}
 LABELS = {outcome.code: outcome.label for outcome in Outcome if outcome.code != "server_overloaded"}
 BY_LABEL = {outcome.label: outcome for outcome in Outcome}
@@ -166,7 +169,7 @@ def _check_refusal(wish: Wish, answer: Answer, outcome: Outcome) -> None:
     anthropic = wish.path == MESSAGES
     assert answer.status == (outcome.anthropic_status if anthropic else outcome.status), (wish, answer.status)
     retry = answer.value(b"x-should-retry") == b"true"
-    too_long = outcome is Outcome.ENGINE_OVERLOADED  # the wait that an engine asks for may be
+    too_long = outcome in RESTING  # the wait that engines ask for may be
     assert retry is bool(outcome.retry) or (too_long and not retry), (wish, answer.headers)
     wait = answer.value(b"retry-after")
     assert 1 <= int(wait) <= 60 if retry else not wait, (wish, answer.headers)

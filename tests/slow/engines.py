@@ -109,8 +109,9 @@ def ill(_wish: Wish, rng: Random) -> list[Step]:
 
 
 def busy(_wish: Wish, rng: Random) -> list[Step]:
-    """Overloaded by its own account."""
-    return [whole(json.dumps(ERROR).encode(), f"retry-after: {rng.randrange(90)}", status=429)]
+    """Overloaded by its own account, now and then for longer than anybody waits."""
+    rest_s = 90 if rng.random() < 0.01 else rng.randrange(3)
+    return [whole(json.dumps(ERROR).encode(), f"retry-after: {rest_s}", status=429)]
 
 
 def unwilling(wish: Wish, rng: Random) -> list[Step]:

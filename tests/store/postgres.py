@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psycopg
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 """Only a failing test ever waits this long."""
 ANOTHER = "nobody" if os.geteuid() == 0 else None
 """Who runs the server: it refuses to be run by root."""

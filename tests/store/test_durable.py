@@ -57,26 +57,20 @@ async def test_a_renewal_need_not_outlive_a_loss_of_power(url: str) -> None:
         return turns.renew(connection, "m", [response.id], LEASE), level(connection)
 
     async with remembering(url):
-        store = Store.open(url)
-        kept = lanes(store)
-        await kept.writing.submit(lambda c: turns.begin(c, "m", response, ALL, NOW, LEASE))
-        done = await kept.writing.submit(renewed, durable=False)
+        kept = lanes(Store.open(url).place, "test", 2)
+        await kept.write(lambda c: turns.begin(c, "m", response, ALL, NOW, LEASE))
+        done = await kept.write(renewed, durable=False)
         assert done == ({response.id}, OFF[url.partition(":")[0]])
-        for lane in set(kept):
-            lane.close()
-        await store.close()
+        await kept.close()
 
 
 @on_loop
 async def test_a_file_may_be_said_to_be_worth_less(tmp_path: Path) -> None:
-    store = Store.open(f"sqlite:///{tmp_path}/maitred.db", full=False)
-    reading, writing, single = lanes(store)
-    assert single is writing
-    levels = [await writing.submit(level, durable=durable) for durable in (True, False, True)]
+    kept = lanes(Store.open(f"sqlite:///{tmp_path}/maitred.db", full=False).place, "test", 2)
+    assert kept.single is kept.writing
+    levels = [await kept.write(level, durable=durable) for durable in (True, False, True)]
     assert levels == [OFF["sqlite"]] * 3
-    reading.close()
-    writing.close()
-    await store.close()
+    await kept.close()
 
 
 @on_loop

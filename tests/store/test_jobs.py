@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
+from maitred.store import jobs
 from maitred.store.state import StateStore
 from maitred.store.state_rows import (
     CANCELLED,
@@ -22,7 +27,6 @@ from maitred.store.state_rows import (
     Lost,
     NewJob,
     NewResponse,
-    QueueFull,
     Repeated,
     StillRunning,
 )
@@ -43,16 +47,14 @@ from tests.store.place import (
 )
 
 
-async def queued(
-    state: StateStore, tenant: str = "a", band: str = "batch", limit: int = 100, **more: Any
-) -> NewResponse:
+async def queued(state: StateStore, tenant: str = "a", band: str = "batch", **more: Any) -> NewResponse:
     response = new(tenant, background=True, **more)
-    await state.submit(response, NewJob(band, b'{"input":"\\u00e4"}', NOW + DAY), NOW, limit, limit)
+    await state.submit(response, NewJob(band, b'{"input":"\\u00e4"}', NOW + DAY), NOW)
     return response
 
 
 async def taken(state: StateStore, limit: int = 10, now_ms: int = NOW, lease_ms: int = LEASE) -> list[JobRow]:
-    return await state.take(["batch"], limit, now_ms, lease_ms)
+    return await state.take("batch", limit, now_ms, lease_ms)
 
 
 @on_loop
@@ -63,8 +65,7 @@ async def test_a_job_is_queued_taken_and_done(url: str) -> None:
         assert (await state.response("a", response.id)).status == QUEUED
         with pytest.raises(StillRunning):
             await state.history("a", response.id, ALL)
-        assert await state.take(["chat"], 10, NOW, LEASE) == []
-        assert await state.take([], 10, NOW, LEASE) == []
+        assert await state.take("chat", 10, NOW, LEASE) == []
         (job,) = await taken(state)
         assert (job.response.id, job.response.status, job.response.lease_ms) == (response.id, RUNNING, LEASE)
         assert job.response.previous_id == first.id
@@ -106,16 +107,48 @@ async def test_tenants_take_turns_and_what_is_running_counts(url: str) -> None:
 
 
 @on_loop
-async def test_a_full_queue_takes_no_more_in_all_or_of_a_tenant(url: str) -> None:
+async def test_where_many_tenants_wait_they_are_looked_at_round_about(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "TENANTS", 2)
     async with remembering(url) as state:
-        await queued(state, "a")
-        await queued(state, "b")
-        job = NewJob("batch", b"{}", NOW + DAY)
-        for waiting_max, own_max in ((2, 5), (5, 1)):
-            with pytest.raises(QueueFull):
-                await state.submit(new(background=True), job, NOW, waiting_max, own_max)
-        await taken(state, 1)
-        await state.submit(new(background=True), job, NOW, 2, 1)
+        for tenant in "abcdeabcde":
+            await queued(state, tenant)
+        served = [(await taken(state, 1))[0].response.tenant for _ in range(10)]
+        assert sorted(served[:5]) == sorted(served[5:]) == list("abcde")
+        assert await taken(state) == []
+
+
+@on_loop
+async def test_tenants_that_are_passed_by_keep_their_jobs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "TENANTS", 1)
+    async with remembering(url) as state:
+        for tenant in "abc":
+            await queued(state, tenant)
+        (job,) = await state.take("batch", 3, NOW, LEASE, ["a", "b"])
+        assert job.response.tenant == "c"
+        assert await state.waiting() == {"a": 1, "b": 1}
+        assert len(await taken(state)) == 2
+
+
+def test_a_job_is_submitted_and_taken_by_as_many_steps_whatever_waits(
+    empty_file: Path, tmp_path: Path
+) -> None:
+    engine = create_engine(f"sqlite:///{shutil.copy(empty_file, tmp_path / 'maitred.db')}")
+    job, steps = NewJob("batch", b"{}", NOW + DAY), Counter[int]()
+
+    with engine.begin() as connection:
+        driver: Any = connection.connection.driver_connection
+        for waiting in (30, 3000):
+            while jobs.waiting(connection).total() < waiting:
+                for tenant in "abc":
+                    jobs.submit(connection, new(tenant, background=True), job, NOW)
+            driver.set_progress_handler(lambda of=waiting: steps.update((of,)), 1)
+            jobs.submit(connection, new("a", background=True), job, NOW)
+            assert len(jobs.take(connection, "m", "batch", 4, NOW, LEASE)) == 4
+            driver.set_progress_handler(None, 1)
+    assert steps[3000] < steps[30] * 1.1
+    engine.dispose()
 
 
 @on_loop
@@ -123,7 +156,7 @@ async def test_a_job_is_submitted_once(url: str) -> None:
     async with remembering(url) as state:
         response = await queued(state, idempotency_key="k")
         job = NewJob("batch", b"{}", NOW + DAY)
-        await state.submit(response, job, NOW, 9, 9)  # after a commit that was not heard of
+        await state.submit(response, job, NOW)  # after a commit that was not heard of
         with pytest.raises(Repeated):
             await queued(state, idempotency_key="k")
         assert len(await taken(state)) == 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,20 +13,38 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Connection, NullPool, create_engine, event
 from sqlalchemy.exc import OperationalError
 
 from maitred.store import connections
 from maitred.store import lane as lanes
-from maitred.store.lane import Kept, Lane
+from maitred.store.lane import CALL_S, Kept, Lane
+from maitred.store.place import VANISHED
 from maitred.store.rows import StoreError
-from maitred.store.store import CALL_S, VANISHED, Store
-from tests.store.place import ALL, end, kept, new, on_loop, remembering, texts, turn
+from maitred.store.store import Store
+from tests.store.place import ALL, LEASE, NOW, end, kept, new, on_loop, remembering, spoken, talk, texts, turn
 from tests.store.postgres import Postgres
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 """Only a failing test ever waits this long."""
+
+
+class Unwatched:
+    """A connection of which nothing is seen."""
+
+    def __init__(self, connection: Connection) -> None:
+        pass
+
+    def usable(self) -> bool:
+        return True
+
+    def cut(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class Book:
@@ -40,7 +60,7 @@ class Book:
             connection.exec_driver_sql("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         event.listen(engine, "commit", self._committed)
-        self.lane = Lane("numbers", engine.connect, lambda _: lambda: True, grouped=True)
+        self.lane = Lane("numbers", engine.connect, Unwatched, grouped=True)
 
     def _committed(self, _: Connection) -> None:
         self.commits += 1
@@ -171,6 +191,30 @@ def test_a_loop_that_ended_does_not_end_the_thread(book: Book) -> None:
     _grouped(book)
 
 
+@on_loop
+async def test_what_takes_too_long_is_given_up(book: Book) -> None:
+    with held(book):
+        late = book.lane.submit(insert(1), within_s=0.001)
+        with pytest.raises(TimeoutError, match=r"no answer in 0\.001 s"):
+            await late
+    assert await book.lane.submit(insert(2)) == 2
+    assert book.numbers() == [2]
+
+
+@on_loop
+async def test_after_its_end_it_does_nothing(book: Book) -> None:
+    book.lane.close()
+    with pytest.raises(StoreError, match="the store is closed"):
+        await book.lane.submit(insert(1))
+
+
+@on_loop
+async def test_its_end_does_not_wait_for_what_hangs(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "CLOSE_S", 0.001)
+    with held(book):
+        book.lane.close()
+
+
 class Said(Exception):
     """What a driver says of a transaction."""
 
@@ -184,7 +228,7 @@ class Said(Exception):
 )
 def test_what_can_be_done_again_is_once(tmp_path: Path, sqlstate: str, invalidated: bool, tries: int) -> None:
     engine = create_engine(f"sqlite:///{tmp_path}/m.db", poolclass=NullPool)
-    one = Kept(engine.connect, lambda _: lambda: True)
+    one = Kept(engine.connect, Unwatched)
     tried: list[Connection] = []
 
     def work(connection: Connection) -> None:
@@ -281,13 +325,36 @@ async def test_a_server_that_comes_back_is_used_at_once(server: Postgres) -> Non
 async def test_a_statement_that_takes_too_long_is_given_up(server: Postgres) -> None:
     url = server.make("slow-turns")
     async with remembering(url, statement_s=0.05) as state:
-        holder = Store.open(url)
-        async with holder._engine.begin() as connection:
-            await connection.exec_driver_sql("LOCK TABLE responses")
+        with psycopg.connect(url) as holder:
+            holder.execute("LOCK TABLE responses")
             with pytest.raises(StoreError, match="due to statement timeout"):
                 await kept(state)
-        await holder.close()
         await kept(state)
+
+
+@on_loop
+async def test_a_server_that_stands_still_takes_its_connection_with_it_and_no_more(server: Postgres) -> None:
+    def number(connection: Connection) -> int:
+        return int(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+
+    lanes = connections.lanes(Store.open(server.make("still")).place, "test", 2)
+    for asked in (lanes.read, lanes.write):
+        still = await asked(number)
+        with stopped(still):
+            with pytest.raises(StoreError, match=r"^postgresql at a socket: no answer in 0\.01 s"):
+                await asked(number, 0.01)
+            assert await asked(number) != still
+    await lanes.close()
+
+
+@contextmanager
+def stopped(process: int) -> Iterator[None]:
+    """While this process does nothing."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 @on_loop
@@ -298,11 +365,25 @@ async def test_a_server_whose_machine_is_gone_is_not_waited_for_long(server: Pos
         parameters: dict[str, str] = driver.info.get_parameters()
         return parameters
 
-    store = Store.open(server.make("vanished"))
-    for lane in set(connections.lanes(store)):
-        idle, interval, count, unheard = await lane.submit(
-            lambda c: [int(told(c)[name]) for name in VANISHED]
-        )
+    lanes = connections.lanes(Store.open(server.make("vanished")).place, "test", 2)
+    for asked in (lanes.read, lanes.write):
+        idle, interval, count, unheard = await asked(lambda c: [int(told(c)[name]) for name in VANISHED])
         assert max(idle + interval * count, unheard / 1000) < CALL_S
-        await asyncio.to_thread(lane.close)
-    await store.close()
+    await lanes.close()
+
+
+@on_loop
+async def test_who_reads_much_keeps_no_turn_from_being_written(url: str) -> None:
+    free = Event()
+    async with remembering(url) as state:
+        conversation = await talk(state)
+        reads = [asyncio.create_task(state._read("slow", lambda _: free.wait(PATIENCE_S))) for _ in range(9)]
+        await asyncio.sleep(0)
+        begun = new()
+        await kept(state)
+        await state.begin(begun, ALL, NOW, LEASE)
+        await state.finish(end(begun, turn("q", "a")))
+        await spoken(state, conversation, "q", "a")
+        assert not any(read.done() for read in reads)
+        free.set()
+        assert all(await asyncio.gather(*reads))

@@ -42,8 +42,7 @@ async def test_two_prove_at_once_that_they_can_write(server: Postgres) -> None:
 
     store = Store.open(server.make("prove"))
     await store.upgrade()
-    reading, writing, _ = lanes(store)
-    await asyncio.gather(*[writing.submit(prove_together) for _ in range(2)])
-    for lane in (reading, writing):
-        await asyncio.to_thread(lane.close)
+    kept_open = lanes(store.place, "test", 4)
+    await asyncio.gather(*[kept_open.write(prove_together) for _ in range(2)])
+    await kept_open.close()
     await store.close()

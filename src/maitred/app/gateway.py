@@ -290,12 +290,14 @@ class GatewayApp:
         )
 
     def _open_to(self, config: Config) -> None:
-        """Which pages may ask, and whether there is anything that is remembered."""
+        """Which pages may ask, whether there is anything that is remembered, and how large it may all be."""
         self.front.cors = frozenset(config.http.cors)
         self.front.stateful = Paths(self.site) if config.responses.enabled else None
+        self._limits = _limits(config)
+        self.front.heads = {}  # whoever comes now knows none that other limits had let in
 
     def _connection(self) -> ServerConnection:
-        return ServerConnection(self.front, self.sweep, self.burst, _limits(self.config))
+        return ServerConnection(self.front, self.sweep, self.burst, self._limits)
 
     def _leg_failed(self, event: LegFailed) -> None:
         """Where the fault may be the engine's, it is asked how it is."""

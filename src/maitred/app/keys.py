@@ -83,7 +83,7 @@ def stats(config: Config) -> tuple[str, list[TableStats]]:
     keys_kept = isinstance(config.auth, Auth) and config.auth.keys
     settings = config.store if keys_kept else place_of(config.store)
     store = open_store(structs.replace(settings, statement_s=STATS_S))
-    if store.is_file and not Path(store.url.database or "").exists():
+    if store.place.is_file and not Path(store.place.url.database or "").exists():
         raise StoreError(f"{store.place}: nothing is kept there yet")
     return asyncio.run(_stats(store))
 
@@ -92,7 +92,7 @@ async def _stats(store: Database) -> tuple[str, list[TableStats]]:
     state = StateStore(store)
     try:
         await state.start()
-        return store.place, await state.stats()
+        return str(store.place), await state.stats()
     finally:
         await state.close()
         await store.close()

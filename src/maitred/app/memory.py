@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,8 +114,11 @@ class Memory:
         from maitred.store.state import StateStore  # noqa: PLC0415 - takes a quarter of a second
 
         state = StateStore(store, self._observed)
-        await state.start()
-        await state.seal()  # now, so that nobody waits for it
+        async with AsyncExitStack() as undone:
+            undone.push_async_callback(state.close)
+            await state.start()
+            await state.seal()  # now, so that nobody waits for it
+            undone.pop_all()
         sweeper = Sweeper(state, self._findings, self._place.sweep_s, self._resume_s)
         self._sweeping = asyncio.create_task(kept("sweeping the store", sweeper.run))
         log.info("what is remembered is kept at %s", store.place)

@@ -75,10 +75,10 @@ class Store(Struct, frozen=True):
         Setting(
             "pool",
             NUMBER,
-            "Connections to a PostgreSQL that a gateway keeps for conversations; keys and accounts take up "
-            "to four more.",
+            "Connections to a PostgreSQL that a gateway keeps for conversations, three at least; keys and "
+            "accounts take two more.",
         ),
-    ] = 4
+    ] = 6
     statement_s: Annotated[
         float,
         Setting("statement_timeout", TIMEOUT, "Longest time for one statement, and to wait for a busy file."),

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from maitred.core.outcome import FailureKind
 from maitred.net.burst import Burst
-from maitred.net.repeats import Repeats
+from maitred.net.repeats import Known, Repeats
 from maitred.net.sweep import NEVER, Sweep
 
 HEAD_BYTES_MAX = 256 * 1024
@@ -29,9 +29,9 @@ JOIN_BYTES_MAX = 16 * 1024
 class AnswerHead(Struct):
     """Status and headers of an answer (names in lower case).
 
-    `length` None: it comes in chunks, or, `until_close`, ends with the connection. Several answers may share
-    a head, one after the other; `lines` keeps what the reader made of its headers for the next of them, by
-    what it left out.
+    `length` None: it comes in chunks, or, `until_close`, ends with the connection. Answers alike but for
+    their lengths share `headers`, and `lines`: what the reader made of those for the next of them, by what
+    it left out.
     """
 
     status: int
@@ -63,7 +63,12 @@ class Patience(Struct, frozen=True):
 
 
 class Owner(Protocol):
-    """Who keeps connections; told when one opens, falls idle after an answer, and closes."""
+    """Who keeps connections; told when one opens, falls idle after an answer, and closes.
+
+    `heads`: what one connection learns of a head is known to all of its owner's.
+    """
+
+    heads: Known[AnswerHead]
 
     def opened(self, connection: ClientConnection) -> None:
         """It is connected."""
@@ -107,12 +112,9 @@ class ClientConnection(asyncio.Protocol):
         self._burst = burst
         self._owner = owner
         self._reader: Reader | None = None
-        self._bodies: list[bytes] = []
-        self.on_body = self._bodies.append  # called for every chunk: spare it a frame
-        self._parser: Any = None
+        self._parser: Any = None  # a head that is known needs none
         self._transport: asyncio.Transport = CLOSED
         self._line: asyncio.Transport = CLOSED  # to the same, for what is written
-        self._headers: list[tuple[bytes, bytes]] = []
         self._length: int | None = None
         self._chunked = False
         self._head_over = False
@@ -121,7 +123,7 @@ class ClientConnection(asyncio.Protocol):
         self._told_head = False
         self._complete = False
         self._keep = False
-        self._repeats = Repeats[AnswerHead]()
+        self._repeats = Repeats(owner.heads)
 
     # -- what a dispatcher calls ------------------------------------------------------------------
 
@@ -183,7 +185,6 @@ class ClientConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
         self._line = self._burst.line(self._transport)
-        self._parser = httptools.HttpResponseParser(self)
         self._sweep.add(self)
         self._owner.opened(self)
 
@@ -194,12 +195,14 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         if not self._head_bytes and (again := self._repeats.body(data)) is not None:
-            head = self._repeats.head
-            head.length = len(again)
+            known = self._repeats.head  # by others at this moment, too
+            head = AnswerHead(known.status, known.headers, len(again), lines=known.lines)
             self.heard_at = self._sweep.now
             self._free()
             reader.begin(head, again, True)
             return
+        if self._parser is None:
+            self._ready()
         trouble = None
         try:
             self._parser.feed_data(data)
@@ -238,7 +241,9 @@ class ClientConnection(asyncio.Protocol):
         head = AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close)
         body, complete = b"".join(self._bodies), self._complete
         self._bodies.clear()
-        self._repeats.learn(data, head, self._length if complete and self._keep else None)
+        # Bytes that were only a part of the head may be a whole one where they come by themselves.
+        whole = complete and self._keep and self._head_bytes == len(data)
+        self._repeats.learn(data, head, len(body) if whole else 0)
         if complete:
             self._finish()
         reader.begin(head, body, complete)
@@ -285,6 +290,13 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
         if reader is not None:
             reader.failed(kind, detail)
+
+    def _ready(self) -> None:
+        """A head comes that is not known."""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._bodies: list[bytes] = []
+        self.on_body = self._bodies.append  # called for every chunk: spare it a frame
+        self._parser = httptools.HttpResponseParser(self)
 
     def _finish(self) -> None:
         """The answer is over: the connection is idle, or closes."""

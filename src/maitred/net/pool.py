@@ -11,12 +11,14 @@ import errno
 import re
 import socket
 import ssl
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from maitred.core.outcome import FailureKind
 from maitred.net.burst import Burst
-from maitred.net.client import ClientConnection, Patience
+from maitred.net.client import AnswerHead, ClientConnection, Patience
+from maitred.net.repeats import Known
 from maitred.net.seams import Network
 from maitred.net.sweep import Sweep
 
@@ -57,6 +59,7 @@ class Pool:
         self._burst = burst or Burst(1)
         self.patience = patience
         self.connect_s = connect_s
+        self.heads: Known[AnswerHead] = {}
         self._idle: dict[str, list[ClientConnection]] = {}
         self._open: dict[str, dict[ClientConnection, None]] = {}
         self._heard_at: dict[str, float] = {}  # by connections closed since; of URLs with open ones only
@@ -95,9 +98,7 @@ class Pool:
 
         One for a `question` of the gateway's own is used once.
         """
-        parts = urlsplit(url)
-        host, secure = parts.hostname or "", parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
+        host, port, secure = _address(url)
         tls = self._context() if secure else None
         owner = self._questions if question else self
         connection = ClientConnection(url, self._sweep, self._burst, self.patience, owner)
@@ -157,6 +158,7 @@ class _Questions:
     """Owner of connections that carry one question each: they tell nothing of work, and are not kept."""
 
     def __init__(self) -> None:
+        self.heads: Known[AnswerHead] = {}
         self.open: dict[ClientConnection, None] = {}
 
     def opened(self, connection: ClientConnection) -> None:
@@ -167,6 +169,14 @@ class _Questions:
 
     def lost(self, connection: ClientConnection) -> None:
         del self.open[connection]
+
+
+@lru_cache(maxsize=1024)
+def _address(url: str) -> tuple[str, int, bool]:
+    """Host and port of an endpoint, and whether it speaks TLS."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    return parts.hostname or "", parts.port or (443 if secure else 80), secure
 
 
 def _kind(error: OSError) -> FailureKind:

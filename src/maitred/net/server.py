@@ -9,7 +9,7 @@ mode refuses most of it; `_check_head` adds what it lets pass.
 from __future__ import annotations
 
 import asyncio
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import httptools
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec import Struct
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net.burst import Burst
 from maitred.net.exchange import HttpExchange, Keeper, RequestHead
-from maitred.net.repeats import Repeats
+from maitred.net.repeats import Known, Repeats
 from maitred.net.sweep import NEVER, Sweep
 from maitred.net.target import is_host, path_of
 
@@ -46,7 +46,9 @@ class HttpLimits(Struct, frozen=True):
 
 
 class Site(Keeper, Protocol):
-    """Who answers."""
+    """Who answers. `heads`: what one connection learns of a head is known to all of its site."""
+
+    heads: Known[RequestHead]
 
     def check(self, head: RequestHead) -> None:
         """Raise Refusal when this head is enough to refuse; called before the body is read."""
@@ -82,8 +84,8 @@ class ServerConnection(asyncio.Protocol):
         self._sweep = sweep
         self._burst = burst
         self._limits = limits
-        self._parser = httptools.HttpRequestParser(self)
-        self._repeats = Repeats[RequestHead]()
+        self._parser: Any = None  # a head that is known needs none
+        self._repeats = Repeats(site.heads)
         self._pending: list[HttpExchange] = []  # short, and nearly always empty
         self._current: HttpExchange | None = None
         self._broken: Refusal | None = None
@@ -150,8 +152,7 @@ class ServerConnection(asyncio.Protocol):
         if (self._barren if self._head_over else self._head_bytes) > self._limits.head_bytes_max:
             self._break(Refusal(Outcome.HEADERS_TOO_LARGE, "the request head is too large"))
         if fresh and len(self._pending) == 1:
-            head = self._pending[0].head
-            self._repeats.learn(data, head, head.length if head.keep_alive else None)
+            self._learn(data, self._pending[0])
         self._advance()
 
     def eof_received(self) -> None:
@@ -165,7 +166,7 @@ class ServerConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._sweep.discard(self)
         self._site.closed(self)
-        del self._parser  # it names this connection, and this connection it
+        self._parser = None  # it names this connection, and this connection it
         exchange, self._current = self._current, None
         if exchange is not None:
             exchange.lost()
@@ -299,7 +300,14 @@ class ServerConnection(asyncio.Protocol):
             site.serve(exchange)
         return True
 
+    def _learn(self, data: bytes, exchange: HttpExchange) -> None:
+        """Know the head of a request again, unless it was refused or ends the connection."""
+        again = exchange.refusal is None and exchange.head.keep_alive
+        self._repeats.learn(data, exchange.head, len(exchange.body) if again else 0)
+
     def _parse(self, data: bytes) -> None:
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
         while True:
             try:
                 self._parser.feed_data(data)

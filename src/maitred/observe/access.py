@@ -52,8 +52,8 @@ class Head(Protocol):
 class Facts(Protocol):
     """What only the shell knows of a request, read when its line is written.
 
-    `client`: the address it came from. `status`: what was really sent; 0 when nothing was, and the outcome's
-    own is logged.
+    `client`: the address it came from. `status`: what was really sent; 0 when nothing was, or nothing yet to
+    one who was stopped while he waited, and the outcome's own is logged.
     """
 
     @property
@@ -212,7 +212,7 @@ def _line(at: float, event: Ended, leg: Leg | None, facts: Facts) -> Line:
         trunc(at * 1000),
         request.id,
         outcome.label,
-        facts.status or outcome.status,
+        facts.status or (outcome.anthropic_status if request.api.anthropic else outcome.status),
         facts.client,
         head.method,
         _checked(head.path),

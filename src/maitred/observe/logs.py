@@ -16,7 +16,7 @@ from maitred.observe.sink import Sink
 
 logger = logging.getLogger("maitred.endpoints")
 
-LIBRARIES = ("alembic", "aiosqlite", "psycopg", "sqlalchemy")
+LIBRARIES = ("alembic", "psycopg", "sqlalchemy")
 """Those that tell at lower levels what they do, values included; only their warnings are kept."""
 
 

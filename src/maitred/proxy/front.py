@@ -14,6 +14,7 @@ from maitred.door.inflate import packed
 from maitred.door.read import APIS, JSON, THEIRS, check_media
 from maitred.net import cors
 from maitred.net.exchange import HttpExchange, RequestHead
+from maitred.net.repeats import Known
 from maitred.net.server import ServerConnection
 from maitred.net.target import ANY
 from maitred.proxy.journey import Service, journey
@@ -58,6 +59,7 @@ class Front:
 
     def __init__(self, service: Service, note: Note, cors: frozenset[str] = frozenset()) -> None:
         self.draining = False
+        self.heads: Known[RequestHead] = {}
         self.cors = cors
         self.connections: dict[int, ServerConnection] = {}
         self.service = service

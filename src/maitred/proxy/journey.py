@@ -71,6 +71,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         identity = service.identify(head.fields)
         if head.packed:
             exchange.body = await service.inflate(exchange.body)
+            identity = service.identify(head.fields)  # the key may be gone since
         order = read(
             head,
             exchange.body,
@@ -84,6 +85,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         identity, asked = order.identity, order.request
         if service.sources and (source := service.sources.get(asked.pool)) is not None:
             asked = order.request = await told(source, order, service.block_tokens(asked.pool))
+            service.identify(head.fields)  # likewise
         ticket = house.accept(asked, identity)
         while True:
             legs = ticket.legs if ticket.phase is SEATED else await house.seated(ticket)

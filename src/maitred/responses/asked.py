@@ -77,8 +77,12 @@ class Asked(Struct, eq=False):
         """What its model calls are served by: by its own name, in this band if it may wait there."""
         if not band:
             return self.service
-        identity = structs.replace(self.identity, may_set=(*self.identity.may_set, "band"))
-        return structs.replace(self.service, identify=lambda _fields: identity)
+
+        def identify(fields: dict[bytes, bytes]) -> Identity:
+            who = self.service.identify(fields)
+            return structs.replace(who, may_set=(*who.may_set, "band"))
+
+        return structs.replace(self.service, identify=identify)
 
     def respond(self, body: bytes, status: int = 200) -> None:
         """Answer it whole."""

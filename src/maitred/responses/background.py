@@ -16,7 +16,7 @@ from maitred.responses.call import inner_head
 from maitred.responses.follow import follow
 from maitred.responses.ids import RESPONSE, mint
 from maitred.responses.job import QUEUED, keep, make, told_at_once
-from maitred.responses.model import dialect_of
+from maitred.responses.model import dialect_of, written
 from maitred.responses.repeat import repeat, see_same
 from maitred.responses.site import Site
 from maitred.responses.telling import Telling
@@ -26,9 +26,6 @@ from maitred.store.state_rows import NewJob, Repeated, ResponseRow
 from maitred.wire.responses import response
 from maitred.wire.responses.create import Create
 from maitred.wire.responses.events import Events
-
-COUNT_S = 5.0
-"""How often those that wait are counted."""
 
 
 async def submit(asked: Asked, create: Create) -> Outcome:
@@ -44,8 +41,10 @@ async def submit(asked: Asked, create: Create) -> Outcome:
         return Outcome.CLIENT_GONE
     job = NewJob(await _band(asked, create, this), keep(asked), expires_ms)
     most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
+    await site.queue.count(asked.store, asked.service.house.clock())
     try:
-        await asked.store.submit(this.record.new(now_ms), job, now_ms, most, own_most)
+        with site.queue.place(asked.tenant, most, own_most):
+            await asked.store.submit(this.record.new(now_ms), job, now_ms)
     except Repeated as before:
         return await _repeat(asked, create, before.row)
     site.jobs.set()
@@ -69,8 +68,7 @@ async def _band(asked: Asked, create: Create, this: Turn) -> str:
     service, said = asked.service, asked.site.bands.get(create.said.service_tier or "", "")
     dialect = dialect_of(asked, create)
     head = inner_head(asked.exchange.head, this.session(), said, dialect.path)
-    unseal = await asked.unsealing()
-    body = dialect.request(create, this.said(), stream=bool(create.said.stream), unseal=unseal)
+    body = await written(asked, dialect, create, this.said())
     who = asked.service_in(said).identify(head.fields)
     order = read(head, body, asked.request_id, service.models, service.rules, who, service.tenants)
     return service.house.gateway.band_of(order.request, order.identity).name
@@ -82,7 +80,6 @@ class Background:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._making: set[asyncio.Task[None]] = set()
-        self._count_at = 0.0
 
     async def run(self) -> None:
         """Take jobs, as many as may be made at once."""
@@ -102,9 +99,8 @@ class Background:
         if store is None:
             return
         await store.check()  # what cannot be kept is not made
-        if (now := site.wall()) >= self._count_at:
-            site.figures.waiting = await store.waiting()
-            self._count_at = now + COUNT_S
+        await site.queue.count(store, site.service.house.clock())
+        site.figures.waiting = site.queue.waiting
         most = site.settings.background.running_max
         for band in gateway.settings.bands:
             waiting = min(site.limited.total(), most)
@@ -113,8 +109,9 @@ class Background:
                 return
             now_ms = site.now_ms()
             limited = list(site.limited)
-            jobs = await store.take([band.name], room, now_ms, now_ms + site.lease_ms, limited)
+            jobs = await store.take(band.name, room, now_ms, now_ms + site.lease_ms, limited)
             site.memory.worked()
+            site.queue.left(job.response.tenant for job in jobs)
             for job in jobs:
                 site.stop(job.response.id)  # an earlier run of ours, that was out for longer than its lease
                 task = asyncio.create_task(make(site, store, job))

@@ -7,13 +7,13 @@ that comes next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net.exchange import Flow
 from maitred.responses.asked import Asked
 from maitred.responses.ids import RESPONSE, mint
-from maitred.responses.model import EngineRefused
+from maitred.responses.model import EngineRefused, route_of
 from maitred.responses.turn import Turn
 from maitred.wire.responses import beside, response
 from maitred.wire.responses.answer import Answer
@@ -21,7 +21,10 @@ from maitred.wire.responses.create import Create, decode_compact, decode_count
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.tools import McpTool
 
-_Items = Iterable[bytes]
+SUMMARY_TOKENS_MAX = 8192
+"""So long may a summary be, or an eighth of the context: engines want room for as much beside the prompt."""
+
+_Items = Sequence[bytes]
 
 
 class Nobody:
@@ -59,6 +62,9 @@ async def count(asked: Asked) -> Outcome:
 async def compact(asked: Asked) -> Outcome:
     """Answer with an item that stands for the conversation so far."""
     create = decode_compact(asked.exchange.body)
+    route = route_of(asked, create)
+    context = route.limits.context if route is not None else 0
+    create = create.within(min(SUMMARY_TOKENS_MAX, context // 8 or SUMMARY_TOKENS_MAX))
     seal = await asked.store.seal()
 
     def told(answer: Answer) -> bytes:

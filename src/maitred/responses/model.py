@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec import structs
 
+from maitred.control.models import Route
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
 from maitred.engines.errors import overflow, words
 from maitred.net.exchange import Flow
 from maitred.proxy.journey import journey
+from maitred.responses.aside import ITEMS_MAX, aside
 from maitred.responses.asked import JSON_LINES, Asked
 from maitred.responses.call import ModelCall, inner_head
 from maitred.responses.ids import mint
@@ -25,6 +27,7 @@ from maitred.wire.responses.dialects import CHAT, NATIVE, Dialect
 from maitred.wire.responses.events import Events
 from maitred.wire.responses.response import Response
 from maitred.wire.responses.stream import Stream
+from maitred.wire.responses.tools import FunctionTool
 
 BROKEN_OFF = "the answer was broken off"
 
@@ -53,17 +56,37 @@ class EngineRefused(Exception):  # noqa: N818 - names what happened
         return Outcome.ENGINE_REFUSED
 
 
+def route_of(asked: Asked, create: Create) -> Route | None:
+    """The model that is asked for; None where there is no such one."""
+    models, name = asked.service.models, create.said.model
+    return models.find(name) if name else models.only
+
+
 def dialect_of(asked: Asked, create: Create) -> Dialect:
     """How the engines of the model that is asked for are asked."""
-    models, name = asked.service.models, create.said.model
-    route = models.find(name) if name else models.only
+    route = route_of(asked, create)
     return NATIVE if route is not None and route.native else CHAT
+
+
+async def written(
+    asked: Asked,
+    dialect: Dialect,
+    create: Create,
+    items: Sequence[bytes],
+    tools: Sequence[FunctionTool] = (),
+) -> bytes:
+    """The body of a request to an engine for what these items say. Raises Refusal, StoreError."""
+    unseal, stream = await asked.unsealing(), bool(create.said.stream)
+    return await aside(
+        lambda: dialect.request(create, items, stream=stream, tools=tools, unseal=unseal),
+        large=len(items) > ITEMS_MAX,
+    )
 
 
 class Model:
     """The model of one turn.
 
-    `headers` are those of its last answer, as lines. `stopped`: its last answer was stopped.
+    `headers` are those of its last answer, as lines. `stopped`: its last was stopped, or is not to be made.
     """
 
     def __init__(
@@ -92,7 +115,7 @@ class Model:
     async def ask(
         self,
         create: Create,
-        items: Iterable[bytes],
+        items: Sequence[bytes],
         session: str,
         tools: Tools | None = None,
         sent: Callable[[], object] = nothing,
@@ -105,8 +128,9 @@ class Model:
         self._create, self._mine = create, tools.mine if tools is not None else nobodys
         asked, dialect, streamed = self._asked, self._dialect, bool(create.said.stream)
         functions = tools.functions if tools is not None else ()
-        unseal = await asked.unsealing()
-        body = dialect.request(create, items, stream=streamed, tools=functions, unseal=unseal)
+        body = await written(asked, dialect, create, items, functions)
+        if self.stopped:
+            return Answer([], error=BROKEN_OFF)
         band = asked.site.bands.get(create.said.service_tier or "", "")
         head = inner_head(asked.exchange.head, session, band, dialect.path)
         call = self._call = ModelCall(head, body, self._hear, partial(self._fed, sent), streamed=streamed)
@@ -118,7 +142,8 @@ class Model:
         return self._answer(call)
 
     def stop(self) -> None:
-        """Have the engine stop, if it is at work."""
+        """Have the engine stop, if it is at work, or not begin."""
+        self.stopped = True
         if self._call is not None:
             self._call.leave()
 

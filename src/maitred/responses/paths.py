@@ -83,6 +83,7 @@ class Paths:
             identity = self._identify(service, exchange)
             if packed(exchange.head):
                 exchange.body = await service.inflate(exchange.body)
+                identity = self._identify(service, exchange)  # the key may be gone since
             store = await self._site.memory()
             asked = Asked(self._site, task, exchange, request_id, service, identity, store, ids)
             outcome = await handler(asked)

@@ -13,6 +13,7 @@ from maitred.observe.turns import Turns
 from maitred.proxy.journey import Service
 from maitred.responses.mcp.servers import Servers
 from maitred.responses.news import News
+from maitred.responses.queue import Queue
 from maitred.store.rows import StoreError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Site:
 
     `wall` is UTC in seconds. `running` holds the responses that are being made here and that the store knows
     of, each with what stops it. `jobs` is set when there may be one to take, or room for one; `limited`
-    counts by tenant those that wait here for its limits. `places` are for the jobs that are with the core.
+    counts by tenant those that wait here for its limits, `queue` those that wait in the store. `places` are
+    for the jobs that are with the core.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Site:
         self.figures = figures
         self.news = News()
         self.jobs = asyncio.Event()
+        self.queue = Queue()
         self.limited: Counter[str] = Counter()
         self.settings = config.responses
         self.places = asyncio.Semaphore(self.settings.background.running_max)

@@ -8,7 +8,6 @@ callbacks (`telling.py`). Before the client hears the end, the store has all of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 
@@ -191,10 +190,10 @@ class Turn:
         elif self.record.wanted:
             self._begin()
 
-    def said(self) -> Iterator[bytes]:
+    def said(self) -> list[bytes]:
         """All items so far."""
-        history = (row.data for row in self.history.items)
-        return chain(history, (item.data for item in chain(self.inputs, self.made)))
+        history = [row.data for row in self.history.items]
+        return history + [item.data for item in chain(self.inputs, self.made)]
 
     def session(self) -> str:
         """What all turns of this conversation have in common, unless the client has a name for it."""

@@ -7,10 +7,22 @@ Whoever changes a job holds its response's row first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import structs
-from sqlalchemy import BindParameter, Connection, bindparam, case, func, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    func,
+    literal,
+    select,
+    update,
+)
 
 from maitred.store import turns
 from maitred.store.state_rows import (
@@ -23,44 +35,50 @@ from maitred.store.state_rows import (
     Lost,
     NewJob,
     NewResponse,
-    QueueFull,
     ResponseRow,
 )
 from maitred.store.state_tables import events, jobs, responses
 from maitred.store.written import insert_new
 
 EVENT_CHUNKS_AT_ONCE = 200
+TENANTS = 64
+"""So many are compared when a job is taken; where more of them wait it is others each time, round about."""
 
 _J, _R, _E = jobs.c, responses.c, events.c
 _IDS: BindParameter[list[str]] = bindparam("ids", expanding=True)
 _TENANT: BindParameter[str] = bindparam("tenant_")
 _ID: BindParameter[str] = bindparam("id_")
-_WAITING = select(func.count(), func.coalesce(func.sum(case((_J.tenant == _TENANT, 1), else_=0)), 0)).where(
-    _J.waiting
-)
-_turns = (
-    select(
-        _J.response_id,
-        _J.waiting,
-        _J.created_ms,
-        _J.expires_ms,
-        func.row_number()
-        .over(partition_by=_J.tenant, order_by=(_J.created_ms, _J.response_id))
-        .label("turn"),
+_BAND: BindParameter[str] = bindparam("band_")
+_WAITING = select(_J.tenant, func.count()).where(_J.waiting).group_by(_J.band, _J.tenant)
+
+
+def _next_tenant(after: ColumnElement[str]) -> ColumnElement[str]:
+    """The next of those that have jobs waiting, by name and round about."""
+    mine = select(func.min(_J.tenant)).where(_J.band == _BAND, _J.waiting)
+    later, first = mine.where(_J.tenant > after).scalar_subquery(), mine.scalar_subquery()
+    return func.coalesce(later, first)
+
+
+def _heads() -> Select[Any]:
+    """The job of each of some tenants whose turn it is, those first of which the fewest are running."""
+    step = literal(1).label("step")
+    walk = select(_next_tenant(bindparam("after")).label("tenant"), step).cte(recursive=True)
+    further = select(_next_tenant(walk.c.tenant), walk.c.step + 1).where(
+        walk.c.step < bindparam("tenants"), walk.c.tenant.is_not(None)
     )
-    .where(
-        _J.band.in_(bindparam("bands", expanding=True)),
-        _J.tenant.not_in(bindparam("passing", expanding=True)),
-    )
-    .subquery()
-)
-_NEXT = (
-    select(_turns.c.response_id)
-    .where(_turns.c.waiting, _turns.c.expires_ms > bindparam("now"))
-    .order_by(_turns.c.turn, _turns.c.created_ms, _turns.c.response_id)
-    .limit(bindparam("limit"))
-)
-"""Tenants in turn, where what of a tenant is running counts as turns that it has had."""
+    walk = walk.union_all(further)
+    passing: BindParameter[list[str]] = bindparam("passing", expanding=True)
+    of = select(walk.c.tenant).distinct().where(walk.c.tenant.not_in(passing)).subquery()
+    theirs = (_J.band == _BAND, _J.tenant == of.c.tenant)
+    running = select(func.count()).where(*theirs, ~_J.waiting).scalar_subquery().label("running")
+    waiting = select(_J.response_id).where(*theirs, _J.waiting, _J.expires_ms > bindparam("now"))
+    head = waiting.order_by(_J.expires_ms, _J.response_id).limit(1).scalar_subquery()
+    heads = select(running, head.label("id")).select_from(of).subquery()
+    first = select(heads.c.running, heads.c.id).join(jobs, _J.response_id == heads.c.id)
+    return first.order_by(heads.c.running, _J.expires_ms, _J.response_id).limit(bindparam("limit"))
+
+
+_HEADS = _heads()
 _FREE = select(_R.id).where(_R.id.in_(_IDS), _R.status == QUEUED).with_for_update(skip_locked=True)
 _TAKE = update(jobs).where(_J.response_id.in_(_IDS)).values(waiting=False, attempts=_J.attempts + 1)
 _START = (
@@ -89,16 +107,8 @@ _STREAMED = (
 )
 
 
-def submit(
-    connection: Connection, new: NewResponse, job: NewJob, now_ms: int, waiting_max: int, own_max: int
-) -> None:
-    """Queue a response; no more than so many in all and of its tenant. It takes its conversation's turn now.
-
-    Raises QueueFull, Repeated, NotKept, Locked.
-    """
-    waiting, own = connection.execute(_WAITING, {"tenant_": new.tenant}).one()
-    if waiting >= waiting_max or own >= own_max:
-        raise QueueFull(waiting, own)
+def submit(connection: Connection, new: NewResponse, job: NewJob, now_ms: int) -> None:
+    """Queue a response. It takes its conversation's turn now. Raises Repeated, NotKept, Locked."""
     if not turns.open_(connection, new, QUEUED, now_ms):
         return
     row = {
@@ -114,37 +124,47 @@ def submit(
     connection.execute(jobs.insert(), row)
 
 
-def waiting(connection: Connection) -> int:
-    """How many jobs wait."""
-    count: int = connection.execute(select(func.count()).where(_J.waiting)).scalar_one()
-    return count
+def waiting(connection: Connection) -> Counter[str]:
+    """How many jobs wait, by tenant."""
+    found = Counter[str]()
+    for tenant, count in connection.execute(_WAITING):
+        found[tenant] += count
+    return found
 
 
 def take(
     connection: Connection,
     maker: str,
-    bands: Sequence[str],
+    band: str,
     limit: int,
     now_ms: int,
     lease_ms: int,
     passing: Sequence[str] = (),
+    after: str = "",
 ) -> list[JobRow]:
-    """The next of these bands, which are the maker's until `lease_ms`. Others that take get other ones.
+    """The next of this band, which are the maker's until `lease_ms`. Others that take get other ones.
 
-    Those of the tenants `passing` are passed by.
+    Those of the tenants `passing` are passed by. Where too many tenants wait, those `after` this one are
+    compared.
     """
-    asked = {"bands": list(bands), "passing": list(passing), "now": now_ms, "limit": limit}
-    wanted = connection.execute(_NEXT, asked).scalars().all()
-    ids = connection.execute(_FREE, {"ids": wanted}).scalars().all() if wanted else ()
+    asked = {"band_": band, "passing": list(passing), "tenants": TENANTS + len(passing), "now": now_ms}
+    ids: list[str] = []
+    while len(ids) < limit:
+        heads = connection.execute(_HEADS, asked | {"limit": limit - len(ids), "after": after}).all()
+        wanted = [head.id for head in heads if head.running == heads[0].running]
+        free = connection.execute(_FREE, {"ids": wanted}).scalars().all() if wanted else ()
+        if not free:
+            break
+        connection.execute(_TAKE, {"ids": free})
+        ids += [id_ for id_ in wanted if id_ in free]
     if not ids:
         return []
-    connection.execute(_TAKE, {"ids": ids})
     connection.execute(_START, {"ids": ids, "maker_": maker, "lease": lease_ms})
     rows: dict[str, JobRow] = {}
-    for band, request, attempts, expires_ms, *row in connection.execute(_TAKEN, {"ids": ids}):
+    for of, request, attempts, expires_ms, *row in connection.execute(_TAKEN, {"ids": ids}):
         response = turns.response_row(row)
-        rows[response.id] = JobRow(response, band, request.encode(), attempts, expires_ms)
-    return [rows[id_] for id_ in wanted if id_ in rows]
+        rows[response.id] = JobRow(response, of, request.encode(), attempts, expires_ms)
+    return [rows[id_] for id_ in ids]
 
 
 def cancel(connection: Connection, tenant: str, id_: str) -> ResponseRow:

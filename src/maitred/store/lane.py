@@ -3,18 +3,20 @@
 An operation is a plain function of a connection, and one transaction; where each statement is committed by
 itself, at most one of its statements writes. It is done again from its beginning when the connection died
 under it, even while it was committed, so it must bear that. It is never cancelled half-way: who stops waiting
-leaves it to be finished, or undone where it has not begun.
+leaves it to be finished, or undone where it has not begun. But what takes too long is given up, and with it
+its connection: a server that stands still may never answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import queue
+import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -23,8 +25,11 @@ from maitred.store.rows import StoreError
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
-Watch = Callable[[Connection], Callable[[], bool]]
 
+CALL_S = 10.0
+"""What an operation may take with its waiting, unless something else is said."""
+CLOSE_S = 5.0
+"""What the end waits for operations that run; a thread that is left behind ends with the process."""
 WAITING_MAX = 1000
 GROUP_MAX = 32
 """Operations that share one commit where many wait: on a slow disk it is what takes the time."""
@@ -36,16 +41,31 @@ REPEATABLE = ("40001", "40P01")
 """What PostgreSQL says of transactions that stood in each other's way."""
 
 
+class Line(Protocol):
+    """What is seen of a connection, and done to it, from any thread."""
+
+    def usable(self) -> bool:
+        """Whether it still may be used, as far as can be told from here."""
+
+    def cut(self) -> None:
+        """End what waits for an answer on it, if that could wait for ever."""
+
+    def close(self) -> None:
+        """The connection is closed now."""
+
+
 class Operation(Generic[T]):
-    """One that waits to be done, and who waits for it."""
+    """One that waits to be done, and who waits for it. `kept` is where it is done once it is."""
 
-    __slots__ = ("_future", "_loop", "_work", "durable")
+    __slots__ = ("_future", "_late", "_loop", "_work", "durable", "kept")
 
-    def __init__(self, work: Work[T], loop: AbstractEventLoop, *, durable: bool) -> None:
+    def __init__(self, work: Work[T], loop: AbstractEventLoop, within_s: float, *, durable: bool) -> None:
         self.durable = durable
+        self.kept: Kept | None = None
         self._work = work
         self._loop = loop
         self._future: Future[T] = loop.create_future()
+        self._late = loop.call_later(within_s, self._give_up, within_s)
 
     @property
     def given_up(self) -> bool:
@@ -54,6 +74,8 @@ class Operation(Generic[T]):
 
     def do(self, connection: Connection) -> T:
         """Do it, in the transaction that is open."""
+        if self.given_up:  # since it was taken up, or tried before
+            raise StoreError("nobody waits for it any more")
         return self._work(connection)
 
     def result(self) -> Future[T]:
@@ -72,20 +94,28 @@ class Operation(Generic[T]):
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             self._loop.call_soon_threadsafe(told, what)
 
+    def _give_up(self, within_s: float) -> None:
+        if not self._future.done():
+            self._future.set_exception(TimeoutError(f"no answer in {within_s:g} s"))
+        if self.kept is not None:
+            self.kept.cut()
+
     def _answered(self, result: T) -> None:
+        self._late.cancel()
         if not self._future.done():
             self._future.set_result(result)
 
     def _failed(self, error: BaseException) -> None:
+        self._late.cancel()
         if not self._future.done():
             self._future.set_exception(error)
         del self._future  # it holds the error, whose traceback holds this
 
 
 class Lane:
-    """Some threads with a connection each. `connect` opens one; what `watch` gives for it says whether it may
-    still be used, at any time and in any thread.
+    """Some threads with a connection each, which begin with the first operation.
 
+    `connect` opens a connection, and `watch` gives what is seen of it.
     `grouped`: what waits is done in one transaction. There must be one thread then, lest two wait for each
     other's rows.
     """
@@ -94,7 +124,7 @@ class Lane:
         self,
         name: str,
         connect: Callable[[], Connection],
-        watch: Watch,
+        watch: Callable[[Connection], Line],
         threads: int = 1,
         *,
         grouped: bool = False,
@@ -106,19 +136,21 @@ class Lane:
             Thread(target=self._run, args=(kept,), name=f"{name} {number}", daemon=True)
             for number, kept in enumerate(self._kept)
         ]
-        for thread in self._threads:
-            thread.start()
+        self._started = self._closed = False
 
-    def submit(self, work: Work[T], *, durable: bool = True) -> Future[T]:
-        """Have it done. It is a StoreError where too much waits.
+    def submit(self, work: Work[T], *, durable: bool = True, within_s: float = CALL_S) -> Future[T]:
+        """Have it done. It is a StoreError where too much waits, and a TimeoutError when the time is over.
 
         `durable`: to outlive a loss of power. This goes for files; to a server the statements say it.
         """
-        operation = Operation(work, asyncio.get_running_loop(), durable=durable)
-        if self._waiting.qsize() < WAITING_MAX:
-            self._waiting.put(operation)
+        operation = Operation(work, asyncio.get_running_loop(), within_s, durable=durable)
+        if self._closed:
+            operation.fail(StoreError("the store is closed"))
+        elif self._waiting.qsize() >= WAITING_MAX:
+            operation.fail(StoreError("too many wait for the database"))
         else:
-            operation.result().set_exception(StoreError("too many wait for the database"))
+            self._start()
+            self._waiting.put(operation)
         return operation.result()
 
     @property
@@ -127,11 +159,20 @@ class Lane:
         return all(kept.usable() for kept in self._kept)
 
     def close(self) -> None:
-        """Do what waits, then end. Whoever calls this waits for it."""
-        for _ in self._threads:
-            self._waiting.put(None)
-        for thread in self._threads:
-            thread.join()
+        """Do what waits, then end. Whoever calls this waits for it, though not for long."""
+        self._closed = True
+        if self._started:
+            for _ in self._threads:
+                self._waiting.put(None)
+            until = time.monotonic() + CLOSE_S
+            for thread in self._threads:
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
 
     # -- in the threads ---------------------------------------------------------------------------
 
@@ -152,18 +193,29 @@ class Lane:
 class Kept:
     """A connection that is kept until it is found dead or no longer the right one."""
 
-    def __init__(self, connect: Callable[[], Connection], watch: Watch) -> None:
+    def __init__(self, connect: Callable[[], Connection], watch: Callable[[Connection], Line]) -> None:
         self._connect = connect
         self._watch = watch
         self._connection: Connection | None = None
-        self.usable: Callable[[], bool] = _nothing_wrong
+        self._line: Line | None = None
+
+    def usable(self) -> bool:
+        """Whether nothing is known to be wrong with it."""
+        line = self._line
+        return line is None or line.usable()
+
+    def cut(self) -> None:
+        """End what waits for an answer on it."""
+        if (line := self._line) is not None:
+            line.cut()
 
     def drop(self) -> None:
         """Let go of it."""
+        if self._line is not None:
+            self._line.close()
         if self._connection is not None:
-            self.usable = _nothing_wrong
             self._connection.close()
-            self._connection = None
+        self._connection = self._line = None
 
     def do(self, work: Work[T], *, durable: bool = True) -> T:
         """Do this in one transaction, unless the connection is one that commits each statement."""
@@ -172,7 +224,7 @@ class Kept:
                 self.drop()
             if self._connection is None:
                 self._connection = self._connect()
-                self.usable = self._watch(self._connection)
+                self._line = self._watch(self._connection)
             self._connection.info[DURABLE] = durable
             try:
                 return self._once(self._connection, work)
@@ -189,12 +241,10 @@ class Kept:
             return work(connection)
 
 
-def _nothing_wrong() -> bool:
-    return True
-
-
 def _serve(kept: Kept, group: list[Operation[Any]]) -> None:
     """Do these together, and if one of them cannot be done each by itself."""
+    for operation in group:
+        operation.kept = kept
     if len(group) > 1:
         try:
             durable = any(operation.durable for operation in group)

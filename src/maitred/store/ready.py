@@ -6,7 +6,7 @@ to the driver as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, CursorResult
@@ -23,11 +23,14 @@ class _Text(NamedTuple):
 
 
 class Ready:
-    """One, for any database. Its values need no translation, and neither does what it gives."""
+    """One, for any database. Its values need no translation, and neither does what it gives.
+
+    A function makes it where each dialect has its own, from the dialect's name.
+    """
 
     __slots__ = ("_statement", "_texts")
 
-    def __init__(self, statement: CompilerElement) -> None:
+    def __init__(self, statement: CompilerElement | Callable[[str], CompilerElement]) -> None:
         self._statement = statement
         self._texts: dict[str, _Text] = {}
 
@@ -43,8 +46,11 @@ class Ready:
             connection.exec_driver_sql(text.said, [text.constants | row for row in rows])
 
     def _text(self, connection: Connection) -> _Text:
-        text = self._texts.get(connection.dialect.name)
+        dialect = connection.dialect
+        text = self._texts.get(dialect.name)
         if text is None:
-            compiled = self._statement.compile(dialect=connection.dialect)
-            text = self._texts[connection.dialect.name] = _Text(str(compiled), compiled.params)
+            made = self._statement
+            statement = made if isinstance(made, CompilerElement) else made(dialect.name)
+            compiled = statement.compile(dialect=dialect)
+            text = self._texts[dialect.name] = _Text(str(compiled), compiled.params)
         return text

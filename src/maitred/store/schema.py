@@ -16,8 +16,8 @@ VERSIONS = sorted(path.name.partition("_")[0] for path in (MIGRATIONS / "version
 """Each migration's file begins with its version."""
 VERSION_TABLE = "maitred_version"
 VERSION = Table(VERSION_TABLE, MetaData(), Column("version_num", String)).c.version_num
-LOCKS = {"postgresql": "SELECT pg_advisory_xact_lock(0x6D616974)", "sqlite": "BEGIN IMMEDIATE"}
-"""Taken first, by each kind of database: two that start at once must not both do it."""
+LOCK = "SELECT pg_advisory_xact_lock(0x6D616974)"
+"""Taken first: two that start at once must not both do it. Of a file only one transaction writes anyway."""
 
 _one_at_a_time = Lock()
 """Migrations name their connection by a variable of Alembic's, of which there is one in a process."""
@@ -46,7 +46,8 @@ def upgrade(connection: Connection) -> None:
     from alembic.config import Config  # noqa: PLC0415
 
     with _one_at_a_time:
-        connection.exec_driver_sql(LOCKS[connection.dialect.name])
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(LOCK)
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         config.attributes["connection"] = connection

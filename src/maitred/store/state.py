@@ -8,16 +8,15 @@ in the way. Who stops waiting does not stop the operation.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 import time
-from asyncio import Future
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from maitred.store import connections, conversations, history, jobs, secret, stats, sweep, turns
-from maitred.store.lane import Lane, Work
+from maitred.store.lane import CALL_S, Work
 from maitred.store.rows import StoreError
 from maitred.store.state_rows import (
     Bounds,
@@ -35,7 +34,7 @@ from maitred.store.state_rows import (
     ResponseRow,
     TableStats,
 )
-from maitred.store.store import CALL_S, WRONG, Store
+from maitred.store.store import Store
 from maitred.wire.seal import Seal
 
 T = TypeVar("T")
@@ -60,25 +59,19 @@ class StateStore:
         self._store = store
         self._observed = observed
         self._maker = secrets.token_hex(16)
-        self._reading: Lane | None = None
-        self._writing: Lane | None = None
-        self._single: Lane | None = None
+        self._lanes = connections.lanes(store.place, "store", store.place.connections, by_index=True)
         self._worked_at = -math.inf
         self._unwritten = False
+        self._served: dict[str, str] = {}
         self._seal: Seal | None = None
 
     async def start(self) -> None:
         """See that the tables are there. Raises StoreError, SchemaError."""
         await self._store.prepare()
-        self._reading, self._writing, self._single = connections.lanes(self._store)
 
     async def close(self) -> None:
         """Do what waits, and let go of the connections."""
-        lanes = {self._reading, self._writing, self._single}
-        self._reading = self._writing = self._single = None
-        for lane in lanes:
-            if lane is not None:
-                await asyncio.to_thread(lane.close)
+        await self._lanes.close()
 
     async def check(self) -> None:
         """See that the database answers; that it did a moment ago will do where no connection has ended.
@@ -89,7 +82,7 @@ class StateStore:
             await self._write("check", secret.prove)
             self._unwritten = False
         fresh = time.monotonic() - self._worked_at < FRESH_S
-        if not fresh or not all(lane and lane.usable for lane in (self._reading, self._writing)):
+        if not fresh or not self._lanes.usable:
             await self._read("check", turns.check)
 
     async def seal(self) -> Seal:
@@ -159,28 +152,27 @@ class StateStore:
 
     # -- the background ----------------------------------------------------------------------------
 
-    async def submit(
-        self, new: NewResponse, job: NewJob, now_ms: int, waiting_max: int, own_max: int
-    ) -> None:
-        """Queue a response, which takes its conversation's turn.
-
-        No more than so many may wait in all, and of its tenant. Raises QueueFull, Repeated, NotKept, Locked.
-        """
-        await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms, waiting_max, own_max))
+    async def submit(self, new: NewResponse, job: NewJob, now_ms: int) -> None:
+        """Queue a response, which takes its conversation's turn. Raises Repeated, NotKept, Locked."""
+        await self._write("submit", lambda c: jobs.submit(c, new, job, now_ms))
 
     async def take(
-        self, bands: Sequence[str], limit: int, now_ms: int, lease_ms: int, passing: Sequence[str] = ()
+        self, band: str, limit: int, now_ms: int, lease_ms: int, passing: Sequence[str] = ()
     ) -> list[JobRow]:
-        """Take the next jobs of these bands, tenants in turn but for those passed by.
+        """Take the next jobs of this band, tenants in turn but for those passed by.
 
         Each is to be renewed, and finished.
         """
-        return await self._write(
-            "take", lambda c: jobs.take(c, self._maker, bands, limit, now_ms, lease_ms, passing)
+        after = self._served.get(band, "")
+        taken = await self._write(
+            "take", lambda c: jobs.take(c, self._maker, band, limit, now_ms, lease_ms, passing, after)
         )
+        if taken:
+            self._served[band] = taken[-1].response.tenant
+        return taken
 
-    async def waiting(self) -> int:
-        """How many jobs wait, for whichever gateway."""
+    async def waiting(self) -> Counter[str]:
+        """How many jobs wait, by tenant, for whichever gateway."""
         return await self._read("waiting", jobs.waiting)
 
     async def cancel(self, tenant: str, id_: str) -> ResponseRow:
@@ -249,54 +241,30 @@ class StateStore:
 
     async def stats(self) -> list[TableStats]:
         """What each tenant has in each table."""
-        return await self._do("stats", self._reading, stats.stats, within_s=STATS_S)
+        return await self._read("stats", stats.stats, STATS_S)
 
     # -- parts ------------------------------------------------------------------------------------
 
-    def _read(self, operation: str, work: Work[T]) -> Coroutine[Any, Any, T]:
-        return self._do(operation, self._reading, work)
+    def _read(self, operation: str, work: Work[T], within_s: float = CALL_S) -> Coroutine[Any, Any, T]:
+        return self._done(operation, time.monotonic(), self._lanes.read(work, within_s))
 
     def _write(
         self, operation: str, work: Work[T], *, durable: bool = True, single: bool = False
     ) -> Coroutine[Any, Any, T]:
-        """`single`: at most one of its statements writes, whatever others read."""
-        lane = self._single if single else self._writing
-        return self._do(operation, lane, work, durable=durable, writes=True)
-
-    def _do(
-        self,
-        operation: str,
-        lane: Lane | None,
-        work: Work[T],
-        *,
-        durable: bool = True,
-        writes: bool = False,
-        within_s: float = CALL_S,
-    ) -> Coroutine[Any, Any, T]:
-        """Have it begin now, to be awaited at once or later."""
-        doing = None if lane is None else lane.submit(work, durable=durable)
-        return self._done(operation, doing, time.monotonic(), within_s, writes=writes)
+        """Have it begin now, to be awaited at once or later, as all of these do."""
+        doing = self._lanes.write(work, durable=durable, single=single)
+        return self._done(operation, time.monotonic(), doing, writes=True)
 
     async def _done(
-        self, operation: str, doing: Future[T] | None, began: float, within_s: float, *, writes: bool
+        self, operation: str, began: float, doing: Coroutine[Any, Any, T], *, writes: bool = False
     ) -> T:
-        if doing is None:
-            raise StoreError(f"{self._store.place}: it is closed")
-        late = doing.get_loop().call_later(within_s, _give_up, doing)
         try:
             done = await doing
-        except WRONG as error:
+        except StoreError:
             self._worked_at = -math.inf
             self._unwritten |= writes
-            raise self._store.wrong(error, within_s) from None
+            raise
         finally:
-            late.cancel()
-            del doing, late  # they hold the error, whose traceback holds this
             self._observed(operation, time.monotonic() - began)
         self._worked_at = time.monotonic()
         return done
-
-
-def _give_up(doing: Future[Any]) -> None:
-    if not doing.done():
-        doing.set_exception(TimeoutError())

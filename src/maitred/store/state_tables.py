@@ -1,11 +1,10 @@
 """The tables of what is remembered: conversations, items, responses, and of the background jobs and events.
 
-Content stands last in its row, so that who looks only at what is before it does not read it.
+Content stands last in its row, so that who looks only at what is before it does not read it. Some indexes are
+only of rows in which there is something. Each database has its own way to say so, and the migrations say it.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, String, Table, Text
 
@@ -13,12 +12,6 @@ from maitred.store.tables import metadata
 
 NEVER_MS = 2**62
 """`expires_ms` of what never expires."""
-
-
-def _known_index(name: str, known: Column[Any], *columns: Column[Any], unique: bool = False) -> None:
-    """An index of those rows alone in which this column holds something."""
-    some = known.is_not(None)
-    Index(name, *columns, unique=unique, sqlite_where=some, postgresql_where=some)
 
 
 conversations = Table(
@@ -56,14 +49,8 @@ responses = Table(
     Column("snapshot", Text, nullable=False),
 )
 Index("ix_responses_root", responses.c.root_id, responses.c.expires_ms)
-_known_index("ix_responses_lease", responses.c.lease_ms, responses.c.lease_ms)
-_known_index(
-    "ix_responses_key",
-    responses.c.idempotency_key,
-    responses.c.tenant,
-    responses.c.idempotency_key,
-    unique=True,
-)
+Index("ix_responses_lease", responses.c.lease_ms)
+Index("ix_responses_key", responses.c.tenant, responses.c.idempotency_key, unique=True)
 
 items = Table(
     "items",
@@ -78,10 +65,8 @@ items = Table(
     Column("data", Text, nullable=False),
 )
 """An item is of a response, of a conversation, or of both, and is gone when it is of neither."""
-_known_index("ix_items_response", items.c.response_id, items.c.response_id, items.c.seq)
-_known_index(
-    "ix_items_conversation", items.c.conversation_id, items.c.conversation_id, items.c.seq, unique=True
-)
+Index("ix_items_response", items.c.response_id, items.c.seq)
+Index("ix_items_conversation", items.c.conversation_id, items.c.seq, unique=True)
 
 jobs = Table(
     "jobs",
@@ -95,10 +80,8 @@ jobs = Table(
     Column("expires_ms", BigInteger, nullable=False),
     Column("request", Text, nullable=False),
 )
-Index(
-    "ix_jobs_next",  # which holds all that is looked at to find it
-    *(jobs.c.band, jobs.c.tenant, jobs.c.created_ms, jobs.c.response_id, jobs.c.waiting, jobs.c.expires_ms),
-)
+_j = jobs.c
+Index("ix_jobs_next", _j.band, _j.waiting, _j.tenant, _j.expires_ms, _j.response_id)
 Index("ix_jobs_expires", jobs.c.expires_ms)
 
 events = Table(

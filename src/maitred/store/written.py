@@ -7,6 +7,7 @@ commit it. A file is near, and knows no statement that writes to two tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import (
@@ -22,9 +23,9 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
+from maitred.store.dialects import insertion
 from maitred.store.ready import Ready
 from maitred.store.state_rows import Finish, NewItem
 from maitred.store.state_tables import events, items, responses
@@ -34,15 +35,15 @@ SERVER = "postgresql"
 
 Returning: TypeAlias = ReturningInsert[Any] | ReturningUpdate[Any]
 
-_INSERTS: dict[tuple[str, str], ReturningInsert[Any]] = {
-    (name, table.name): dialect.insert(table).on_conflict_do_nothing().returning(*table.primary_key)
-    for name, dialect in (("sqlite", sqlite), (SERVER, postgresql))
-    for table in (responses, events)
-}
-_INSERT_NEW = {what: Ready(insert) for what, insert in _INSERTS.items()}
+
+def _new(table: Table, dialect: str) -> ReturningInsert[Any]:
+    return insertion(table, dialect).on_conflict_do_nothing().returning(*table.primary_key)
+
+
+_INSERT_NEW = {table.name: Ready(partial(_new, table)) for table in (responses, events)}
 PASSING = func.set_config("synchronous_commit", "off", True)
 """What a statement returns on a PostgreSQL, where a loss of power may undo the transaction."""
-_INSERT_PASSING = Ready(_INSERTS[SERVER, responses.name].returning(PASSING))
+_INSERT_PASSING = Ready(lambda dialect: _new(responses, dialect).returning(PASSING))
 _INSERT_ITEMS = Ready(items.insert())
 
 
@@ -50,8 +51,8 @@ def insert_new(
     connection: Connection, table: Table, row: dict[str, object], *, passing: bool = False
 ) -> bool:
     """Insert a row; False where one like it is there. `passing`: a loss of power may undo it."""
-    dialect = connection.dialect.name
-    statement = _INSERT_PASSING if passing and dialect == SERVER else _INSERT_NEW[dialect, table.name]
+    passing = passing and connection.dialect.name == SERVER
+    statement = _INSERT_PASSING if passing else _INSERT_NEW[table.name]
     return statement.do(connection, row).first() is not None
 
 
@@ -110,8 +111,8 @@ def _with_items(change: Returning) -> Select[Any]:
 def inserting() -> Change:
     """A new row; nothing where one like it is there."""
     named = {column.name: bindparam(column.name, type_=column.type) for column in responses.c}
-    insert = postgresql.insert(responses).values(named).on_conflict_do_nothing().returning(responses.c.id)
-    return Change(_INSERT_NEW["sqlite", responses.name], Ready(_with_items(insert)))
+    with_items = Ready(lambda dialect: _with_items(_new(responses, dialect).values(named)))
+    return Change(_INSERT_NEW[responses.name], with_items)
 
 
 def updating(update: ReturningUpdate[Any]) -> Change:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net.exchange import HttpExchange, RequestHead
+from maitred.net.repeats import Known
 from maitred.net.server import ServerConnection
 from maitred.twin import about, generate, tokenizing
 from maitred.twin.answers import JSON_LINES
@@ -25,6 +26,7 @@ class Site:
 
     def __init__(self, house: House) -> None:
         self.draining = False
+        self.heads: Known[RequestHead] = {}
         self.cors: frozenset[str] = frozenset()
         self.connections: dict[int, ServerConnection] = {}
         self._house = house

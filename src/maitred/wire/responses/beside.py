@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec import Raw
 from msgspec.json import Decoder, encode
@@ -26,10 +26,9 @@ REQUEST = (
 _message = Decoder(Message).decode
 
 
-def asking(items: Iterable[bytes], mint: Mint) -> Iterator[bytes]:
+def asking(items: Iterable[bytes], mint: Mint) -> list[bytes]:
     """These items, and the request to write them down in short."""
-    yield from items
-    yield keep(Message(role="user", content=[InputText(REQUEST)]), mint("msg")).data
+    return [*items, keep(Message(role="user", content=[InputText(REQUEST)]), mint("msg")).data]
 
 
 def summary(answer: Answer) -> str:

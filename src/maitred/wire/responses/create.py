@@ -139,6 +139,10 @@ class Create(Struct, frozen=True):
         """Whether the answer is to tell how probable its tokens were."""
         return bool(self.said.top_logprobs) or LOGPROBS in (self.said.include or ())
 
+    def within(self, tokens: int) -> Create:
+        """The same, for an answer of so many tokens at most."""
+        return structs.replace(self, said=structs.replace(self.said, max_output_tokens=tokens))
+
 
 class Compact(Context, frozen=True, kw_only=True):
     """The members of a request for a compaction."""
@@ -177,8 +181,8 @@ def decode_count(body: bytes) -> Create:
     asked = read_body(_count, body)
     members = {name: getattr(asked, name) for name in Said.__struct_fields__ if hasattr(asked, name)}
     create = _read(Said(**members))
-    forced = {"tool_choice": None, "text": None, "max_output_tokens": 1, "store": False}
-    return structs.replace(create, said=structs.replace(create.said, **forced))
+    asked_once = structs.replace(create.said, tool_choice=None, text=None, store=False)
+    return structs.replace(create, said=asked_once).within(1)
 
 
 def _read(said: Said) -> Create:
