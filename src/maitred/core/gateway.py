@@ -108,7 +108,8 @@ class Gateway:
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
-        if pool.newcomer is not None or queue.waiting or queue.full(request.body_bytes, limits):
+        may_wait = request.body_bytes <= limits.queue_bytes_max and limits.queue_requests_max
+        if not may_wait or queue.waiting or pool.newcomer is not None:
             self._let_wait(ticket, pool, now)
         if queue.waiting:
             queue.push(ticket, limits)
