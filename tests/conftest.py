@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import gc
 from collections.abc import Iterator
 from itertools import count
@@ -14,7 +15,10 @@ from tests.store.databases import made
 from tests.store.postgres import Postgres, postgres
 
 # A busy machine is no fault of what is tested.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Where a change is judged the examples are the same each time; everywhere else they are new ones.
+settings.register_profile(
+    "tests", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("tests")
 _numbers = count(1)
 
