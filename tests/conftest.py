@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import gc
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
