@@ -68,7 +68,7 @@ GOOD = {"content": [{"type": "text", "text": "well"}]}
 )
 @in_virtual_time()
 async def test_a_server_that_answers_oddly_is_a_call_that_failed(
-    said: bytes, outcome: str | None, error: Any
+    said: bytes, outcome: str | None, error: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with session(behaves(always(said))) as it:
         if outcome is None:  # it says no more
@@ -80,6 +80,7 @@ async def test_a_server_that_answers_oddly_is_a_call_that_failed(
             await it.call("t", {})
         assert failed.value.outcome == outcome
         assert (failed.value.error["type"], failed.value.error["code"]) == error
+    assert caplog.messages == []  # nor is anything wrong with ourselves
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -79,6 +79,8 @@ class Answer:
                 self._take(body, complete)
             except NotMcp as wrong:
                 self._fail(protocol_failed("protocol_error", 0, f"{wrong}"))
+            except Failed as failed:
+                self._fail(failed)
         if complete and not self.ended.done():
             self.ended.set_result(None)
 
@@ -114,8 +116,7 @@ class Answer:
                 return found
         if self.status == 200:
             raise NotMcp("what it answers is no JSON-RPC")
-        self._fail(http_failed("http_error", self.status, f"the server answers with {self.status}"))
-        return NO_ANSWER
+        raise http_failed("http_error", self.status, f"the server answers with {self.status}")
 
     def _fail(self, failed: Failed) -> None:
         if not self.over.done():
