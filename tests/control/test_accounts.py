@@ -13,6 +13,7 @@ from maitred.control.accounts import DAY_S, DAYS_MAX, READ_S, Accountant, Accoun
 from maitred.core.limiter import Limiter
 from maitred.core.limits import FREE, Accounts, Limits, Periods, Price, Spent
 from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Usage
 from maitred.net import virtual
 from maitred.observe.findings import Findings
 from maitred.store.rows import Account, SchemaError, StoreError
@@ -97,7 +98,7 @@ class Gate:
     def spend(self, tokens: int, name: str = NAME) -> None:
         hold = self.limiter.take([(name, LIMITS)], tokens, 0, PRICE, self.now)
         assert hold is not None
-        self.limiter.settle(hold, tokens, 0, 0, exact=True, now=self.now)
+        self.limiter.settle(hold, Usage(tokens, 0, 0), now=self.now)
 
     def refuses(self, tokens: int) -> bool:
         try:
@@ -304,6 +305,28 @@ def test_it_works_each_period() -> None:
         await asyncio.sleep(1.0)
         assert book.rows[NAME].day_tokens == 100
         loop.cancel()
+
+    virtual.run(main())
+
+
+def test_what_is_being_written_when_it_ends_is_not_written_twice() -> None:
+    class Slow(Memory):
+        async def charge(self, charges: Sequence[Account]) -> Sequence[Account]:
+            rows = await super().charge(charges)
+            await asyncio.sleep(1)
+            return rows
+
+    async def main() -> None:
+        book = Slow()
+        gate = Gate(book)
+        await gate.accountant.start()
+        gate.spend(100)
+        loop = asyncio.create_task(gate.accountant.run())
+        await asyncio.sleep(gate.accountant.period_s + 0.5)
+        loop.cancel()
+        gate.spend(10)
+        await gate.accountant.work()
+        assert book.rows[NAME].day_tokens == 110
 
     virtual.run(main())
 

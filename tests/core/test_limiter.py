@@ -25,6 +25,7 @@ from maitred.core.limits import (
     Spent,
 )
 from maitred.core.outcome import Outcome, Refusal
+from maitred.core.words import Usage
 
 NAME = "tenant team-a"
 DAY = Periods(day=100, month=10, day_ends_at=1000.0, month_ends_at=87_400.0)
@@ -125,7 +126,7 @@ def test_a_refusal_names_the_estimate() -> None:  # case B96
 
 def test_a_debt_stops_only_what_takes_of_it() -> None:
     book, limits = Limiter(), Limits(output_tokens_per_min=10, prompt_tokens_per_min=100)
-    book.settle(take(book, limits, 5, 5), 5, 0, 500, exact=True, now=0.0)
+    book.settle(take(book, limits, 5, 5), Usage(5, 0, 500), now=0.0)
     refused(book, limits, 5, 1)
     assert " prompt tokens a minute" in refused(book, limits, 101, 0).message
     take(book, limits, 5, 0)
@@ -138,7 +139,7 @@ def test_requests_at_once() -> None:
     refusal = refused(book, limits)
     assert (refusal.outcome, refusal.wait_s) == (Outcome.CONCURRENCY_LIMITED, 1.0)
     assert refusal.message == "this tenant has 2 of 2 requests running or waiting"
-    book.settle(hold, 0, 0, 0, exact=True, now=0.0)
+    book.settle(hold, Usage(0, 0, 0), now=0.0)
     take(book, limits)
 
 
@@ -146,7 +147,7 @@ def test_a_refused_request_costs_nothing() -> None:  # case B23
     book, limits = Limiter(), Limits(requests_per_min=2, tokens_per_min=100, concurrent=1)
     running = take(book, limits, 10)
     assert refused(book, limits, 10).outcome is Outcome.CONCURRENCY_LIMITED
-    book.settle(running, 10, 0, 0, exact=True, now=0.0)
+    book.settle(running, Usage(10, 0, 0), now=0.0)
     assert left(book)[:2] == [1, 90]
     take(book, limits, 10)
 
@@ -171,23 +172,23 @@ def test_what_lasts_longest_is_named() -> None:
     assert refused(book, limits, 20).retry_after_s == 30.0
     assert refused(book, limits, 60).retry_after_s == 40.0
     assert refused(book, limits, 81).outcome is Outcome.QUOTA_SPENT
-    book.settle(hold, 20, 0, 0, exact=True, now=0.0)
+    book.settle(hold, Usage(20, 0, 0), now=0.0)
 
 
 def test_settling_replaces_the_estimate() -> None:
     book, limits = Limiter(), Limits(tokens_per_min=100, tokens_per_day=1000)
     hold = take(book, limits, 10, 90)
     assert left(book)[1] == 0
-    book.settle(hold, 12, 0, 8, exact=True, now=0.0)
+    book.settle(hold, Usage(12, 0, 8), now=0.0)
     assert left(book)[1] == 80
-    book.settle(take(book, limits, 10, 10), 10, 0, 170, exact=True, now=0.0)
+    book.settle(take(book, limits, 10, 10), Usage(10, 0, 170), now=0.0)
     assert refused(book, limits, 1).retry_after_s == pytest.approx(101 * 0.6)
     assert book.spent(NAME).tokens_per_day == 200
 
 
 def test_who_leaves_pays_what_was_generated_and_the_prompt() -> None:  # case B86
     book, limits = Limiter(), Limits(tokens_per_day=5000)
-    book.settle(take(book, limits, 100, 4000), 0, 0, 16, exact=False, now=0.0)
+    book.settle(take(book, limits, 100, 4000), Usage(0, 0, 16, exact=False), now=0.0)
     assert book.spent(NAME).tokens_per_day == 116
     take(book, limits, 100, 4000)
 
@@ -195,7 +196,7 @@ def test_who_leaves_pays_what_was_generated_and_the_prompt() -> None:  # case B8
 def test_leaving_again_and_again_spends_the_budget() -> None:  # case B86
     book, limits = Limiter(), Limits(tokens_per_day=5000)
     for _ in range(19):
-        book.settle(take(book, limits, 100, 200), 0, 0, 150, exact=False, now=0.0)
+        book.settle(take(book, limits, 100, 200), Usage(0, 0, 150, exact=False), now=0.0)
     assert refused(book, limits, 100, 200).outcome is Outcome.QUOTA_SPENT
     assert book.spent(NAME).tokens_per_day == 19 * 250
 
@@ -205,7 +206,7 @@ def test_what_never_ran_is_given_back_whole() -> None:
     hold = take(book, limits, 10, 20, price=PRICE)
     book.give_back(hold, 0.0)
     book.give_back(hold, 0.0)
-    book.settle(hold, 10, 0, 20, exact=True, now=0.0)
+    book.settle(hold, Usage(10, 0, 20), now=0.0)
     assert left(book) == [2, 100, 100, 100]
     assert book.spent(NAME) == Spent()
     assert book.charged() == []
@@ -220,7 +221,7 @@ def test_budgets_of_money() -> None:
         "the request is estimated at 14000000 prompt and 0 output tokens, 2.10 USD"
     )
     hold = take(book, limits, 1_000_000, 1_000_000, price=PRICE)
-    book.settle(hold, 1_000_000, 500_000, 1_000_001, exact=True, now=0.0)
+    book.settle(hold, Usage(1_000_000, 500_000, 1_000_001), now=0.0)
     assert book.spent(NAME).money_per_day == 75_000 + 7_500 + 600_001
 
 
@@ -234,13 +235,13 @@ def test_a_budget_counts_what_still_runs() -> None:
         "the request is estimated at 30 prompt and 30 output tokens; "
         "what still runs has its estimate set aside, and may turn out to need less"
     )
-    book.settle(hold, 30, 0, 0, exact=True, now=0.0)
+    book.settle(hold, Usage(30, 0, 0), now=0.0)
     take(book, limits, 30, 30)
 
 
 def test_what_would_not_fit_beside_nothing_is_out_of_quota() -> None:
     book, limits = Limiter(), Limits(tokens_per_month=100, tokens_per_day=90)
-    book.settle(take(book, limits, 50), 50, 0, 0, exact=True, now=0.0)
+    book.settle(take(book, limits, 50), Usage(50, 0, 0), now=0.0)
     take(book, limits, 30)
     assert refused(book, limits, 40).outcome is Outcome.RATE_LIMITED
     assert refused(book, limits, 41).outcome is Outcome.QUOTA_SPENT
@@ -252,7 +253,7 @@ def test_what_would_not_fit_beside_nothing_is_out_of_quota() -> None:
 
 def test_a_spent_budget_refuses_what_costs_nothing() -> None:
     book, limits = Limiter(), Limits(tokens_per_day=10)
-    book.settle(take(book, limits, 10), 10, 0, 0, exact=True, now=0.0)
+    book.settle(take(book, limits, 10), Usage(10, 0, 0), now=0.0)
     refused(book, limits)
 
 
@@ -260,18 +261,18 @@ def test_a_day_and_a_month_end_by_themselves() -> None:
     book, limits = Limiter(), Limits(tokens_per_day=100, tokens_per_month=300)
     book.follow(DAY)
     for now in (0.0, 1000.0):
-        book.settle(take(book, limits, 100, now=now), 100, 0, 0, exact=True, now=now)
+        book.settle(take(book, limits, 100, now=now), Usage(100, 0, 0), now=now)
         refused(book, limits, 1, now=now)
     assert book.spent(NAME) == Spent(tokens_per_day=100, tokens_per_month=200)
-    book.settle(take(book, limits, 100, now=87_400.0), 100, 0, 0, exact=True, now=87_400.0)
-    book.settle(take(book, limits, 50, now=173_800.0), 50, 0, 0, exact=True, now=173_800.0)
+    book.settle(take(book, limits, 100, now=87_400.0), Usage(100, 0, 0), now=87_400.0)
+    book.settle(take(book, limits, 50, now=173_800.0), Usage(50, 0, 0), now=173_800.0)
     assert book.spent(NAME) == Spent(tokens_per_day=50, tokens_per_month=150)
 
 
 def test_who_tells_the_day_late_changes_nothing() -> None:
     book, limits = Limiter(), Limits(tokens_per_day=100)
     book.follow(DAY)
-    book.settle(take(book, limits, 60, now=1000.5), 60, 0, 0, exact=True, now=1000.5)
+    book.settle(take(book, limits, 60, now=1000.5), Usage(60, 0, 0), now=1000.5)
     book.follow(Periods(101, 10, 87_400.0, 87_400.0))
     book.follow(DAY)  # nor does a clock that was put back
     assert book.spent(NAME).tokens_per_day == 60
@@ -283,7 +284,7 @@ def test_charges_are_told_once_and_by_day() -> None:
     book, limits = Limiter(), Limits(tokens_per_day=1000)
     book.follow(DAY)
     for now in (0.0, 1.0, 1001.0):
-        book.settle(take(book, limits, 10, now=now, price=PRICE), 10, 0, 5, exact=True, now=now)
+        book.settle(take(book, limits, 10, now=now, price=PRICE), Usage(10, 0, 5), now=now)
     assert book.charged() == [
         Charges(100, 10, {NAME: Charge(30, 10)}),
         Charges(101, 10, {NAME: Charge(15, 5)}),
@@ -309,7 +310,7 @@ def test_new_limits_hold_at_once_and_a_bucket_keeps_its_level() -> None:
     lower = Limits(tokens_per_min=50, requests_per_min=10, concurrent=1)
     assert refused(book, lower, 1).outcome is Outcome.CONCURRENCY_LIMITED
     assert left(book) == [10, 40, None, None]
-    book.settle(hold, 50, 0, 0, exact=True, now=0.0)
+    book.settle(hold, Usage(50, 0, 0), now=0.0)
     assert left(book) == [10, 50, None, None]
 
 
@@ -327,20 +328,20 @@ def test_holders_that_are_idle_and_full_are_forgotten() -> None:
     book, limits = Limiter(), Limits(requests_per_min=60, concurrent=9)
     running = take(book, limits, name="tenant busy")
     hold = take(book, Limits(tokens_per_day=9), 9, name="tenant with a budget")
-    book.settle(hold, 9, 0, 0, exact=True, now=0.0)
+    book.settle(hold, Usage(9, 0, 0), now=0.0)
     for number in range(10_000):
         hold = take(book, limits, now=float(number), name=f"tenant {number}")
-        book.settle(hold, 0, 0, 0, exact=True, now=float(number))
+        book.settle(hold, Usage(0, 0, 0), now=float(number))
     assert len(book._holders) <= limiter.IDLE_MAX + 2
     assert book._holders.keys() > {"tenant busy", "tenant with a budget"}
-    book.settle(running, 0, 0, 0, exact=True, now=0.0)
+    book.settle(running, Usage(0, 0, 0), now=0.0)
 
 
 def test_a_crowd_of_guests_shares_one_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter, "HOLDERS_MAX", 10)
     book, limits = Limiter(), Limits(requests_per_min=5, tokens_per_day=100)
     for number in range(10):
-        book.settle(take(book, limits, 1, name=f"guest {number}"), 1, 0, 0, exact=True, now=0.0)
+        book.settle(take(book, limits, 1, name=f"guest {number}"), Usage(1, 0, 0), now=0.0)
     for number in range(5):
         take(book, limits, 1, name=f"guest late-{number}")
     with pytest.raises(Refusal, match="this tenant has 0 left"):
@@ -353,10 +354,10 @@ def test_whom_the_settings_name_a_crowd_never_reaches(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limiter, "HOLDERS_MAX", 10)
     book, limits = Limiter(), Limits(tokens_per_day=10)
     for number in range(11):
-        book.settle(take(book, limits, 10, name=f"guest {number}"), 10, 0, 0, exact=True, now=0.0)
+        book.settle(take(book, limits, 10, name=f"guest {number}"), Usage(10, 0, 0), now=0.0)
     for kind in ("tenant", "key", "model"):
         for name in (f"{kind} a", f"{kind} b"):
-            book.settle(take(book, limits, 10, name=name), 10, 0, 0, exact=True, now=0.0)
+            book.settle(take(book, limits, 10, name=name), Usage(10, 0, 0), now=0.0)
     assert len(book._holders) == 17
 
 
@@ -389,7 +390,7 @@ def test_whatever_happens_counters_return_to_zero_and_the_ledger_is_the_usage(st
             book.give_back(hold, now)
             return
         for _ in range(2):
-            book.settle(hold, prompt, prompt // 2, output, exact=True, now=now)
+            book.settle(hold, Usage(prompt, prompt // 2, output), now=now)
         used = day_used.setdefault(name, [0, 0])
         used[0] += prompt + output
         used[1] += PRICE.of(prompt, prompt // 2, output)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.children import MAITRED, MODEL, SLOTS, Child, Engine, Gateway, ask, get, post
+from tests.e2e.children import MAITRED, MODEL, SLOTS, Child, Engine, Gateway, ask, get, post, stopped
 from tests.e2e.conftest import Serve
 from tests.store.postgres import Postgres
 
@@ -75,14 +75,17 @@ def answer(gateway: Gateway, path: str, body: object = None) -> tuple[int, dict[
     return status, json.loads(said)
 
 
-def test_a_killed_gateway_leaves_no_half_turn_and_its_conversation_goes_on(start: Start) -> None:
+def test_a_killed_gateway_leaves_no_half_turn_and_its_conversation_goes_on(
+    start: Start, engines: list[Engine]
+) -> None:
     gateway = start()
     conversation = answer(gateway, CONVERSATIONS, {})[1]["id"]
     first = answer(gateway, RESPONSES, {**SHORT, "input": "Hello.", "conversation": conversation})[1]["id"]
     with streaming(gateway, conversation=conversation) as events:
         lost = begun(events)
-        gateway.signal(signal.SIGKILL)
-        gateway.wait()
+        with stopped(engines):
+            gateway.signal(signal.SIGKILL)
+            gateway.wait()
         assert {event["type"] for event in events} <= {"response.output_text.delta"}
 
     gateway = start()
@@ -97,12 +100,15 @@ def test_a_killed_gateway_leaves_no_half_turn_and_its_conversation_goes_on(start
 
 
 @pytest.mark.parametrize("start", ["postgresql"], indirect=True)
-def test_a_database_that_dies_under_a_turn_keeps_nothing_of_it(start: Start, server: Postgres) -> None:
+def test_a_database_that_dies_under_a_turn_keeps_nothing_of_it(
+    start: Start, engines: list[Engine], server: Postgres
+) -> None:
     gateway = start()
     first = answer(gateway, RESPONSES, {**SHORT, "input": "Hello."})[1]["id"]
     with streaming(gateway, previous_response_id=first) as events:
         lost = begun(events)
-        server.kill()
+        with stopped(engines):
+            server.kill()
         last = list(events)[-1]
     assert last["type"] == "error"
     assert last["code"] == "store_unavailable"

@@ -43,10 +43,10 @@ async def test_only_large_requests_are_taken_apart_in_a_thread(
         assert beside[6:] == [True, False, False]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("members", [{}, {"stream": True}, {"background": True}])
 @in_real_time
 async def test_no_engine_is_asked_for_who_leaves_meanwhile(
-    file: str, monkeypatch: pytest.MonkeyPatch, streamed: bool
+    file: str, monkeypatch: pytest.MonkeyPatch, members: dict[str, Any]
 ) -> None:
     async with remembering(file, says("x")) as it:
         client = await it.place.client()
@@ -57,7 +57,7 @@ async def test_no_engine_is_asked_for_who_leaves_meanwhile(
             return work()
 
         monkeypatch.setattr("maitred.responses.model.aside", aside)
-        client.send(turn(stream=streamed))
+        client.send(turn(**members))
         await it.place.until(lambda: it.place.outcomes == ["client_gone"])
         assert not it.place.menu.asked
         assert not it.rows("responses")

@@ -63,6 +63,13 @@ async def test_a_summary_is_bounded(url: str, tokens: int | None, most: int) -> 
         assert it.told.bodies[-1]["max_tokens"] == most
 
 
+@in_real_time
+async def test_where_there_is_less_room_a_summary_takes_what_there_is(url: str) -> None:
+    async with remembering(url, (REFUSED,), says("They met.")) as it:
+        assert (await it.ask(call("POST", COMPACT, {"model": "m", "input": "hi"}))).status == 200
+        assert ["max_tokens" in body for body in it.told.bodies] == [True, False]
+
+
 @pytest.mark.parametrize("path", [COUNT, COMPACT])
 @in_real_time
 async def test_what_is_wrong(url: str, path: str) -> None:

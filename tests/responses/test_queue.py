@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from maitred.responses.queue import COUNT_S, Queue
+from maitred.store.rows import StoreError
 from maitred.store.state_rows import Locked, QueueFull
 from tests.responses.place import in_real_time
 
@@ -68,3 +70,32 @@ async def test_they_are_counted_once_in_a_while() -> None:
     assert (store.times, queue.waiting) == (1, 1)
     await counted(queue, store, 100 + COUNT_S)
     assert (store.times, queue.waiting) == (2, 7)
+
+
+@in_real_time
+async def test_who_is_being_queued_has_his_place_whatever_is_counted_meanwhile() -> None:
+    queue, store = Queue(), Counted()
+    await counted(queue, store, 0)
+    with suppress(Locked), queue.place("a", 2, 2), queue.place("a", 2, 2):
+        await counted(queue, store, COUNT_S)
+        with pytest.raises(QueueFull), queue.place("a", 2, 2):
+            pass
+        raise Locked
+    await counted(queue, store, 2 * COUNT_S)
+    assert queue.waiting == 0
+
+
+@in_real_time
+async def test_all_who_wait_are_told_at_once_that_they_cannot_be_counted() -> None:
+    class Away(Counted):
+        async def waiting(self) -> Counter[str]:
+            await super().waiting()
+            raise StoreError("no answer in 10 s")
+
+    queue, store = Queue(), Away()
+    counting: list[Any] = [queue.count(store, 0) for _ in range(9)]  # type: ignore[arg-type]
+    wrong = await asyncio.gather(*counting, return_exceptions=True)
+    assert [str(each) for each in wrong] == ["no answer in 10 s"] * 9
+    assert store.times == 1
+    await counted(queue, Counted(a=1), 0)
+    assert queue.waiting == 1

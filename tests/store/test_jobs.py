@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine
 
@@ -45,6 +46,7 @@ from tests.store.place import (
     texts,
     turn,
 )
+from tests.store.postgres import Postgres
 
 
 async def queued(state: StateStore, tenant: str = "a", band: str = "batch", **more: Any) -> NewResponse:
@@ -204,6 +206,21 @@ async def test_cancelling_ends_a_job_in_every_phase_at_once(url: str) -> None:
                 await doing
         done = await spoken(state, conversation, "1", "one")
         assert (await state.cancel("a", done.id)).status == COMPLETED
+
+
+@on_loop
+async def test_who_deletes_a_job_and_who_takes_it_do_not_wait_for_each_other(server: Postgres) -> None:
+    async with remembering(server.make("deletes")) as state:
+        response = await queued(state)
+        with psycopg.connect(server.url("deletes")) as taker:
+            taker.execute("SELECT 1 FROM responses FOR UPDATE")
+            deleting = asyncio.create_task(state.delete_response("a", response.id))
+            while not taker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():
+                await asyncio.sleep(0)
+            taker.execute("SET lock_timeout = '100ms'")
+            taker.execute("UPDATE jobs SET waiting = false")
+        await deleting
+        assert await taken(state) == []
 
 
 @on_loop

@@ -26,6 +26,7 @@ from maitred.store.rows import StoreError
 from maitred.store.store import Store
 from tests.store.place import ALL, LEASE, NOW, end, kept, new, on_loop, remembering, spoken, talk, texts, turn
 from tests.store.postgres import Postgres
+from tests.store.test_store import KEY
 
 PATIENCE_S = 60.0
 """Only a failing test ever waits this long."""
@@ -60,6 +61,7 @@ class Book:
             connection.exec_driver_sql("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         event.listen(engine, "commit", self._committed)
+        self.connect = engine.connect
         self.lane = Lane("numbers", engine.connect, Unwatched, grouped=True)
 
     def _committed(self, _: Connection) -> None:
@@ -202,6 +204,22 @@ async def test_what_takes_too_long_is_given_up(book: Book) -> None:
 
 
 @on_loop
+async def test_what_is_done_is_not_given_up_however_late_the_loop_hears_of_it(book: Book) -> None:
+    cut: list[Cut] = []
+
+    class Cut(Unwatched):
+        def cut(self) -> None:
+            cut.append(self)
+
+    one, next_began = Lane("one", book.connect, Cut), Event()
+    done = one.submit(lambda _: 1, within_s=0)
+    one.submit(lambda _: next_began.set())
+    assert next_began.wait(PATIENCE_S)
+    assert (await done, cut) == (1, [])
+    one.close()
+
+
+@on_loop
 async def test_after_its_end_it_does_nothing(book: Book) -> None:
     book.lane.close()
     with pytest.raises(StoreError, match="the store is closed"):
@@ -264,6 +282,12 @@ async def test_a_commit_that_was_not_heard_of_is_not_done_twice(
         await state.finish(end(begun, turn("2", "two")))
         assert deaf == []
         assert texts((await state.history("a", begun.id, ALL)).items) == ["1", "one", "2", "two"]
+    store = Store.open(url)
+    for doing in (store.add_key(KEY), store.revoke_key(KEY.id, 7)):
+        deaf.append(True)
+        assert await doing in (None, True)
+    assert [key.revoked_ms for key in await store.keys()] == [7]
+    await store.close()
 
 
 # -- files and servers that come and go ---------------------------------------------------------------
@@ -289,6 +313,30 @@ async def test_a_file_that_is_put_in_place_of_another_is_used(tmp_path: Path) ->
         third = await kept(state, "3", "three", previous_id=first.id)
         assert texts((await state.history("a", third.id, ALL)).items) == ["1", "one", "3", "three"]
         assert second.id not in {row.id for row in (await state.history("a", third.id, ALL)).items}
+
+
+@on_loop
+async def test_a_file_that_cannot_be_looked_at_cannot_be_used(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    async with remembering(f"sqlite:///{folder}/m.db") as state:
+        await kept(state)
+        folder.rename(tmp_path / "elsewhere")
+        folder.touch()
+        with pytest.raises(StoreError, match=r"m\.db: unable to open database file"):
+            await state.check()
+
+
+def test_a_connection_that_cannot_be_watched_is_not_used(book: Book) -> None:
+    class Full(Unwatched):
+        def __init__(self, connection: Connection) -> None:
+            raise OSError("Too many open files")
+
+    one = Kept(book.connect, Full)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Too many"):
+            one.do(insert(1))
+    assert not book.numbers()
 
 
 @on_loop

@@ -72,6 +72,7 @@ class Accountant:
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
+        self._working = asyncio.Lock()
         self._periods: Periods | None = None
         self._read_at: float | None = None
         self._pruned: int | None = None  # the month in which there was nothing left to prune
@@ -85,13 +86,19 @@ class Accountant:
             raise wrong
 
     async def run(self) -> None:
-        """Keep the book until cancelled."""
+        """Keep the book until cancelled; what is being written then is written to its end."""
         while True:
             await self._sleep(self.period_s)
-            await self.work()
+            await asyncio.shield(self.work())
 
     async def work(self) -> StoreError | None:
         """Tell the core the day, write what is owed, and tell what others spent; what went wrong with it."""
+        async with self._working:  # what is being written is still owed
+            return await self._work()
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    async def _work(self) -> StoreError | None:
         periods = self._follow_calendar()
         charged = self._charged()
         if self.book is None:
@@ -106,8 +113,6 @@ class Accountant:
             return error
         self._findings.settle("accounts_unwritten", STORE)
         return None
-
-    # -- parts ------------------------------------------------------------------------------------
 
     async def _write(self, book: AccountBook, periods: Periods) -> None:
         now = self._clock()

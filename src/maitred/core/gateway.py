@@ -21,7 +21,6 @@ from maitred.core.endpoints import DRAINING, EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
 from maitred.core.explore import EVERY
 from maitred.core.health import Quarantine
-from maitred.core.holders import Hold
 from maitred.core.limiter import Limiter
 from maitred.core.limits import Accounts, Periods
 from maitred.core.outcome import Outcome, Refusal
@@ -94,6 +93,7 @@ class Gateway:
         self._rng = rng
         self._emit = emit
         self._turn = 0
+        self._newly: dict[str, Pool] = {}  # those with a newcomer
 
     # -- the journey of a ticket ------------------------------------------------------------------
 
@@ -108,13 +108,15 @@ class Gateway:
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
         ticket = self._ticket(request, identity, pool, now)
-        if pool.newcomer is not None or queue.waiting or queue.full(request.body_bytes, limits):
+        may_wait = request.body_bytes <= limits.queue_bytes_max and limits.queue_requests_max
+        if not may_wait or queue.waiting or pool.newcomer is not None:
             self._let_wait(ticket, pool, now)
         if queue.waiting:
             queue.push(ticket, limits)
             queue.opens_at = now
         else:
             pool.newcomer = ticket
+            self._newly[pool.name] = pool
         pool.budget.request(now)
         self.waiting += 1
         return ticket
@@ -131,9 +133,10 @@ class Gateway:
             everywhere = True
         if self._pools.closed:
             self._close(now, effects)
-        for pool in self._pools.values():
-            if (newcomer := pool.newcomer) is not None and self._welcomed(pool, newcomer, now, effects):
-                continue
+        for pool in self._newly.values():
+            self._welcome(pool, now, effects)
+        self._newly.clear()
+        for pool in self._pools.values() if self.waiting else ():
             queue = pool.queue
             if not queue.waiting:
                 continue
@@ -313,16 +316,17 @@ class Gateway:
 
     # -- seating ----------------------------------------------------------------------------------
 
-    def _welcomed(self, pool: Pool, newcomer: Ticket, now: float, effects: list[Effect]) -> bool:
-        """Seat who came and found nobody waiting; False: he has to wait himself."""
-        endpoints = pool.endpoints
+    def _welcome(self, pool: Pool, now: float, effects: list[Effect]) -> None:
+        """Seat who came and found nobody waiting, or have him wait himself."""
+        newcomer, endpoints = pool.newcomer, pool.endpoints
+        if newcomer is None:  # he was joined since, or has left
+            return
         if newcomer.queue_deadline > now:
             chosen = pool.choose(endpoints, newcomer, pool.limits, now)
             if chosen is not None:
                 self._give(pool, newcomer, chosen, endpoints, now, effects)
-                return True
+                return
         pool.line_up()
-        return False
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         """Seat those who wait, as far as there is room."""
@@ -419,7 +423,10 @@ class Gateway:
         if ticket.attempts:
             pool.ended(ticket, used)
         if (hold := ticket.hold) is not None:
-            self._settle(hold, ticket, used, now)
+            if ticket.attempts:
+                self.limiter.settle(hold, used, now)
+            else:
+                self.limiter.give_back(hold, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         self._emit(Ended(now, ticket, outcome, usage))
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
@@ -435,17 +442,6 @@ class Gateway:
         saturation.give_back(leg, now)
         if endpoint.state is DRAINING:
             self._world.vacated(endpoint, now)
-
-    def _settle(self, hold: Hold, ticket: Ticket, used: Usage, now: float) -> None:
-        if ticket.attempts:
-            prompt_tokens, cached_tokens, output_tokens = (
-                used.prompt_tokens,
-                used.cached_tokens,
-                used.output_tokens,
-            )
-            self.limiter.settle(hold, prompt_tokens, cached_tokens, output_tokens, used.exact, now)
-        else:
-            self.limiter.give_back(hold, now)
 
     def _may_repeat(self, ticket: Ticket, leg: Leg, failure: Failure, now: float) -> bool:
         """Whether another seat is allowed and there is one to hope for."""

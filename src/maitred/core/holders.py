@@ -114,12 +114,14 @@ class Hold(Struct):
 def tightest(holders: Iterable[Holder], now: float) -> Levels | None:
     """The tightest bucket of each kind; None where there is no bucket."""
     levels: list[Level | None] = [None, None, None, None]
+    level = None
     for holder in holders:
         for bucket in holder.buckets:
-            level, known = bucket.level(now), levels[bucket.kind]
+            level, kind = bucket.level(now), bucket.kind
+            known = levels[kind]
             if known is None or level.remaining < known.remaining:
-                levels[bucket.kind] = level
-    return Levels(*levels) if any(levels) else None
+                levels[kind] = level
+    return Levels(*levels) if level is not None else None
 
 
 def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money: int, now: float) -> Refusal:

@@ -65,21 +65,24 @@ def homes(
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
     most = prompt - ticket.fresh if cached else 0  # that anybody has
     begun, stream = _weights(ticket)
+    alone = prompt + stream  # tokens to be read where nobody else is
     best: Endpoint | None = None
     least = waiting = NEVER
     for endpoint in endpoints:
         if endpoint.state is not READY:
             continue
-        tokens: float = prompt + stream * (endpoint.running + 1)
-        had = cached.get(endpoint.name, 0) if cached else 0
+        tokens, missed = alone + stream * endpoint.running, most
+        if cached and (had := cached.get(endpoint.name)) is not None:
+            tokens -= had * endpoint.kept
+            missed -= had
         if endpoint.unread:
             tokens += unread(endpoint, now)
         if begun:
             tokens += begun * endpoint.begun
-        tokens = (tokens - had * endpoint.kept) * endpoint.slowness
+        tokens *= endpoint.slowness
         if endpoint.share < 1.0:
             tokens /= endpoint.share
-        cost = (tokens + MISS * (most - had)) / endpoint.speed
+        cost = (tokens + MISS * missed) / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if cost >= least and (cost > least or (best is not None and endpoint.turn >= best.turn)):

@@ -23,6 +23,7 @@ from maitred.core.limits import (
     Price,
     Spent,
 )
+from maitred.core.words import Usage
 
 HOLDERS_MAX = 65_536
 """Where so many are known, new guests share what one of them may take."""
@@ -88,20 +89,13 @@ class Limiter:
                 bucket.full_at = bucket.wanted_at
         return Hold(held, prompt_tokens, output_tokens, price, money) if held else None
 
-    def settle(
-        self,
-        hold: Hold,
-        prompt_tokens: int,
-        cached_tokens: int,
-        output_tokens: int,
-        exact: bool,
-        now: float,
-    ) -> None:
+    def settle(self, hold: Hold, used: Usage, now: float) -> None:
         """Put what was used in the place of the estimate, and charge it. Only the first call does anything.
 
         Where nobody knows how long the prompt was (not `exact`), the estimate of it stands.
         """
-        if not exact and not prompt_tokens:
+        prompt_tokens, output_tokens = used.prompt_tokens, used.output_tokens
+        if not used.exact and not prompt_tokens:
             prompt_tokens = hold.prompt_tokens
         if not self._free(hold, 0, prompt_tokens, output_tokens, now):
             return
@@ -109,7 +103,7 @@ class Limiter:
             self._turn_calendar(now)
         for holder in hold.holders:
             if holder.budgets:
-                money = hold.price.of(prompt_tokens, cached_tokens, output_tokens)
+                money = hold.price.of(prompt_tokens, used.cached_tokens, output_tokens)
                 self._charge(holder, prompt_tokens + output_tokens, money)
 
     def give_back(self, hold: Hold, now: float) -> None:

@@ -204,7 +204,7 @@ class Pool:
     def seat(self, ticket: Ticket, endpoint: Endpoint, number: int, now: float) -> Leg:
         """Seat a ticket: its leg, and what it takes there beside what should be there already."""
         prefixes, told, cold = self.prefixes, self.blocks.told, not ticket.home
-        prompt, fresh, thought, exact = ticket.prompt_tokens, ticket.fresh, -1, False
+        fresh, thought, exact = ticket.fresh, -1, False
         need = ticket.need - fresh
         if ticket is self.newcomer:  # nobody had to wait for it
             self.newcomer, self.queue.served_at = None, now
@@ -212,12 +212,14 @@ class Pool:
             self.queue.serve(ticket, now)
         endpoint.turn, endpoint.seated = number, endpoint.seated + 1
         if prefixes is not None:
+            prompt = ticket.prompt_tokens
             if prompt:
                 self.reuse += REUSE_WEIGHT * ((prompt - fresh) / prompt - self.reuse)
             if cold:
                 endpoint.cold = number
             thought = ticket.cached.get(endpoint.name, 0)
-            exact = endpoint.name in told and bool(ticket.request.blocks)
+            if told and endpoint.name in told and ticket.request.blocks:
+                exact = True
             fresh = prompt - (thought if exact else trunc(thought * endpoint.kept))
         tries = ticket.attempts = ticket.attempts + 1
         # By position, as a ticket.

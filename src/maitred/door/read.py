@@ -55,9 +55,9 @@ NO_KEYS: tuple[int, ...] = ()
 class Order(Struct, gc=False):
     """One request, read.
 
-    `parts` is the body for the engine, `forwarded` the header lines that go with it. `hides_usage`: the
-    client did not ask for the usage that the engine is asked for. `salt`: what the engine keeps the cache
-    apart by. `shows_receipt`: the answer tells why it came from where it came from.
+    `parts` is the body for the engine, of `size` bytes in all, `forwarded` the header lines that go with it.
+    `hides_usage`: the client did not ask for the usage that the engine is asked for. `salt`: what the engine
+    keeps the cache apart by. `shows_receipt`: the answer tells why it came from where it came from.
     """
 
     request: Request
@@ -65,6 +65,7 @@ class Order(Struct, gc=False):
     route: Route
     path: str
     parts: list[bytes | memoryview]
+    size: int
     forwarded: bytes
     hides_usage: bool
     salt: str = ""
@@ -79,7 +80,6 @@ def read(
     rules: Rules = STRICT,
     identity: Identity = ANYBODY,
     tenants: Container[str] = (),
-    *,
     sampled: bool = False,
 ) -> Order:
     """Read one request. Raises Refusal: broken, against the rules, too long, or of a model not served.
@@ -107,9 +107,9 @@ def read(
         shows_receipt = headers.wants_receipt(fields, identity)
         identity = headers.on_behalf(fields, identity, tenants)
     hides_usage = asked.stream and not asked.wants_usage
-    salt, prefix = "", NO_KEYS
+    salt, prefix, size = "", NO_KEYS, len(body)
     if generates and (route.keyed or route.salter is not None):
-        salt, prefix = _known_by(asked, api, route, identity, len(body))
+        salt, prefix = _known_by(asked, api, route, identity, size)
     salted = salt if route.salter is not None else ""
     session = said.session or asked.session()
     request = Request(
@@ -118,7 +118,7 @@ def read(
         route.name,
         route.pool,
         asked.stream,
-        len(body),
+        size,
         asked.sequences,
         route.adapter,
         fingerprint(body),
@@ -140,7 +140,10 @@ def read(
         bounds = (length.LIMITED_KEYS if limits.output else length.KEYS)[api] if bound else ()
         edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
         parts = edit.apply(body, edits)
-    return Order(request, identity, route, path, parts, said.forwarded, hides_usage, salt, shows_receipt)
+        size = sum(map(len, parts))
+    return Order(
+        request, identity, route, path, parts, size, said.forwarded, hides_usage, salt, shows_receipt
+    )
 
 
 def _known_by(

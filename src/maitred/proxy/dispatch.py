@@ -40,11 +40,8 @@ class Single(Struct, frozen=True):
             exchange.flow = relay
             house.running[leg.number] = relay
             try:
-                size = 0
-                for part in order.parts:
-                    size += len(part)
-                head = upstream_head(order, size, connection.authority, leg.attempt)
-                connection.send(head, order.parts, size, relay)
+                head = upstream_head(order, connection.authority, leg.attempt)
+                connection.send(head, order.parts, order.size, relay)
                 house.sent(leg)
                 return await relay.over
             except UpstreamFailed as failed:
@@ -87,7 +84,7 @@ class _Connecting:
         self.drop()
 
 
-def upstream_head(order: Order, size: int, host: bytes, attempt: int = 1) -> bytes:
+def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
     """The head of the engine's request, made anew: nothing of the client's head gets there unnamed.
 
     A repeat says so, in the words that proxies have for it, that what lies behind does not repeat it too.
@@ -95,4 +92,4 @@ def upstream_head(order: Order, size: int, host: bytes, attempt: int = 1) -> byt
     forwarded = order.forwarded
     if attempt > 1:
         forwarded += b"x-envoy-attempt-count: %d\r\n" % attempt
-    return HEAD % (order.path.encode(), host, size, order.request.id.encode(), forwarded)
+    return HEAD % (order.path.encode(), host, order.size, order.request.id.encode(), forwarded)

@@ -80,7 +80,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
             service.rules,
             identity,
             service.tenants,
-            sampled=service.sample > 0 and random() < service.sample,
+            service.sample > 0 and random() < service.sample,
         )
         identity, asked = order.identity, order.request
         if service.sources and (source := service.sources.get(asked.pool)) is not None:

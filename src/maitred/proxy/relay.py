@@ -84,11 +84,11 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         """See Reader."""
-        self._head = head
         try:
             if complete and head.status == 200 and not self._order.request.stream:
-                self._pass_whole(body)
+                self._pass_whole(head, body)
                 return
+            self._head = head
             if complete:
                 self._connection = None  # it is free for others, whatever this answer is
             self._judge_head(head)
@@ -205,13 +205,13 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if failure is not None:
             self._fail(failure)
         elif complete and not judge.streamed:
-            self._respond(self._held[0], judge.end()[1])
+            self._respond(self._head, self._held[0], judge.end()[1])
         elif judge.begun or self._held_bytes > self._hold.bytes_max:
             self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
             self._hold_timer = self._house.loop.call_later(self._hold.time_s, self._commit)
 
-    def _pass_whole(self, body: bytes) -> None:
+    def _pass_whole(self, head: AnswerHead, body: bytes) -> None:
         """A plain answer in one read, which is nearly every one."""
         is_error, usage = grammar_of(self._order.request.api).read_whole(body)
         if is_error:
@@ -220,12 +220,12 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             return
         if self._order.route.served_as is not None:
             self._undo = self._what_to_undo(streamed=False)
-        self._respond(body, usage)
+        self._respond(head, body, usage)
 
-    def _respond(self, body: bytes, usage: Usage | None) -> None:
+    def _respond(self, head: AnswerHead, body: bytes, usage: Usage | None) -> None:
         """The answer is whole before anything of it has left: it leaves in one piece, and was all."""
         self._stage = OVER
-        order, head, exchange = self._order, self._head, self._exchange
+        order, exchange = self._order, self._exchange
         exchange.flow = None
         if self._undo is not None:
             body = self._undo.feed(body) + self._undo.flush()

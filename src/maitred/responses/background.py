@@ -37,9 +37,10 @@ async def submit(asked: Asked, create: Create) -> Outcome:
     await this.remember()
     now_ms = site.now_ms()
     expires_ms = now_ms + int(site.settings.background.expires_s * 1000)
-    if asked.exchange.gone:
+    band = await _band(asked, create, this)
+    if asked.exchange.gone:  # and its body with it
         return Outcome.CLIENT_GONE
-    job = NewJob(await _band(asked, create, this), keep(asked), expires_ms)
+    job = NewJob(band, keep(asked), expires_ms)
     most, own_most = site.settings.background.waiting_max, site.kept(asked.tenant).waiting_max
     await site.queue.count(asked.store, asked.service.house.clock())
     try:

@@ -7,7 +7,8 @@ that comes next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from maitred.core.outcome import Outcome, Refusal
 from maitred.net.exchange import Flow
@@ -23,8 +24,6 @@ from maitred.wire.responses.tools import McpTool
 
 SUMMARY_TOKENS_MAX = 8192
 """So long may a summary be, or an eighth of the context: engines want room for as much beside the prompt."""
-
-_Items = Sequence[bytes]
 
 
 class Nobody:
@@ -56,7 +55,7 @@ async def count(asked: Asked) -> Outcome:
             raise Refusal(Outcome.FAILED_UPSTREAM, "the engine does not say how many tokens it has read")
         return beside.counted(answer.usage)
 
-    return await _ask(asked, create, lambda items: items, told)
+    return await _ask(asked, create, lambda this: this.model.ask(create, this.said(), this.session()), told)
 
 
 async def compact(asked: Asked) -> Outcome:
@@ -64,8 +63,14 @@ async def compact(asked: Asked) -> Outcome:
     create = decode_compact(asked.exchange.body)
     route = route_of(asked, create)
     context = route.limits.context if route is not None else 0
-    create = create.within(min(SUMMARY_TOKENS_MAX, context // 8 or SUMMARY_TOKENS_MAX))
+    bounded = create.within(min(SUMMARY_TOKENS_MAX, context // 8 or SUMMARY_TOKENS_MAX))
     seal = await asked.store.seal()
+
+    async def ask(this: Turn) -> Answer:
+        items, session = beside.asking(this.said(), mint), this.session()
+        with suppress(EngineRefused):
+            return await this.model.ask(bounded, items, session)
+        return await this.model.ask(create, items, session)  # there may be room for a shorter one
 
     def told(answer: Answer) -> bytes:
         summary = beside.summary(answer)
@@ -74,11 +79,14 @@ async def compact(asked: Asked) -> Outcome:
         sealed, now_s = seal.close(asked.tenant, summary), int(asked.site.wall())
         return beside.compacted(mint(RESPONSE), now_s, sealed, answer.usage, mint)
 
-    return await _ask(asked, create, lambda items: beside.asking(items, mint), told)
+    return await _ask(asked, create, ask, told)
 
 
 async def _ask(
-    asked: Asked, create: Create, asking: Callable[[_Items], _Items], told: Callable[[Answer], bytes]
+    asked: Asked,
+    create: Create,
+    ask: Callable[[Turn], Awaitable[Answer]],
+    told: Callable[[Answer], bytes],
 ) -> Outcome:
     """Ask the model about all that was said, and tell what is `told` of its answer."""
     begun = response.begin(create, mint(RESPONSE), 0)
@@ -86,7 +94,7 @@ async def _ask(
     asked.exchange.watch(this.leave)
     try:
         await this.remember()
-        answer = await this.model.ask(create, asking(this.said()), this.session())
+        answer = await ask(this)
     except EngineRefused as refused:
         return refused.tell(asked)
     if this.unwanted:

@@ -135,7 +135,7 @@ class _File:
     def _identity(self) -> tuple[int, int] | None:
         try:
             there = self._path.stat()
-        except FileNotFoundError:
+        except OSError:
             return None
         return there.st_dev, there.st_ino
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from msgspec import json
-from sqlalchemy import Connection, RowMapping, func, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, RowMapping, func, or_, select, update
 
 from maitred.core.limits import UNLIMITED, Limits
+from maitred.store.dialects import insertion
 from maitred.store.rows import KeyRow, StoreError
 from maitred.store.tables import keys
 
@@ -30,7 +30,7 @@ def every(connection: Connection) -> list[KeyRow]:
 
 
 def add(connection: Connection, key: KeyRow) -> None:
-    """Keep a new key. Raises StoreError when it is there already."""
+    """Keep a new key, unless it is there by a commit that was not heard of. Raises StoreError for another."""
     values = {
         "id": key.id,
         "digest": key.digest,
@@ -44,15 +44,15 @@ def add(connection: Connection, key: KeyRow) -> None:
         "revoked_ms": key.revoked_ms,
         "note": key.note,
     }
-    try:
-        connection.execute(keys.insert().values(values))
-    except IntegrityError:
-        raise StoreError("this key is there already") from None
+    connection.execute(insertion(keys, connection.dialect.name).values(values).on_conflict_do_nothing())
+    if connection.scalar(select(_K.id).where(_K.id == key.id, _K.digest == key.digest)) is None:
+        raise StoreError("this key is there already")
 
 
 def revoke(connection: Connection, id_: str, at_ms: int) -> bool:
-    """Take a key back; False where none of this id is in force."""
-    revoked = update(keys).where(_K.id == id_, _K.revoked_ms.is_(None)).values(revoked_ms=at_ms)
+    """Take a key back; False where none of this id is in force, nor was until this very instant."""
+    in_force = or_(_K.revoked_ms.is_(None), _K.revoked_ms == at_ms)
+    revoked = update(keys).where(_K.id == id_, in_force).values(revoked_ms=at_ms)
     return bool(connection.execute(revoked).rowcount)
 
 

@@ -57,13 +57,14 @@ class Line(Protocol):
 class Operation(Generic[T]):
     """One that waits to be done, and who waits for it. `kept` is where it is done once it is."""
 
-    __slots__ = ("_future", "_late", "_loop", "_work", "durable", "kept")
+    __slots__ = ("_future", "_late", "_loop", "_told", "_work", "durable", "kept")
 
     def __init__(self, work: Work[T], loop: AbstractEventLoop, within_s: float, *, durable: bool) -> None:
         self.durable = durable
         self.kept: Kept | None = None
         self._work = work
         self._loop = loop
+        self._told = False
         self._future: Future[T] = loop.create_future()
         self._late = loop.call_later(within_s, self._give_up, within_s)
 
@@ -91,10 +92,13 @@ class Operation(Generic[T]):
         self._tell(self._failed, error)
 
     def _tell(self, told: Callable[[Any], None], what: object) -> None:
+        self._told = True
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             self._loop.call_soon_threadsafe(told, what)
 
     def _give_up(self, within_s: float) -> None:
+        if self._told:  # the loop was held up, and hears of it next; its connection is another's by now
+            return
         if not self._future.done():
             self._future.set_exception(TimeoutError(f"no answer in {within_s:g} s"))
         if self.kept is not None:
@@ -223,8 +227,9 @@ class Kept:
             if not self.usable():
                 self.drop()
             if self._connection is None:
-                self._connection = self._connect()
-                self._line = self._watch(self._connection)
+                connection = self._connect()
+                self._line = self._watch(connection)
+                self._connection = connection
             self._connection.info[DURABLE] = durable
             try:
                 return self._once(self._connection, work)

@@ -91,7 +91,7 @@ class Store:
         return await self._lanes.read(keys.every)
 
     async def add_key(self, key: KeyRow) -> None:
-        """Keep a new key. Raises StoreError also when it is there already."""
+        """Keep a new key. Raises StoreError also where another has its id or its digest."""
         await self._lanes.write(lambda c: keys.add(c, key))
 
     async def revoke_key(self, id_: str, at_ms: int) -> bool:

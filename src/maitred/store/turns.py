@@ -102,11 +102,11 @@ _LOSE = (
 )
 _DROP_JOBS = delete(jobs).where(jobs.c.response_id.in_(_IDS))
 _WIPE = (
+    delete(responses).where(_R.id.in_(_IDS)),  # first: see jobs.py
     delete(items).where(_I.response_id.in_(_IDS), _I.conversation_id.is_(None)),
     update(items).where(_I.response_id.in_(_IDS)).values(response_id=None),
     delete(events).where(events.c.response_id.in_(_IDS)),
     _DROP_JOBS,
-    delete(responses).where(_R.id.in_(_IDS)),
 )
 
 
