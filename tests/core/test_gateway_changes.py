@@ -203,6 +203,8 @@ def test_whoever_has_asked_before_comes_by_the_new_settings() -> None:
     assert ticket.give_up_at == hall.now + 7.0
     assert ticket.hold is not None
     assert [holder.name for holder in ticket.hold.holders] == ["model p"]
+    hall.set(limited(limits=Limits()))
+    assert hall.accept().hold is None
 
 
 def test_of_only_so_many_is_it_known_on_what_terms_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
