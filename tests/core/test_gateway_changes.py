@@ -6,15 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
+from maitred.core import gateway
 from maitred.core.events import EndpointMoved
+from maitred.core.limits import Limits
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import (
+    BandSettings,
     EndpointState,
     Leg,
     LegPhase,
     PoolSettings,
     Probed,
     Settings,
+    TenantSettings,
 )
 from tests.core.hall import Hall, limited, refused
 
@@ -180,6 +184,38 @@ def test_a_lowered_bound_stops_newcomers_and_nobody_else() -> None:
     assert {ticket.queue_deadline for ticket in waiting} == {130.0}
     hall.finish(leg.ticket)
     assert hall.seated() == waiting[:1]
+
+
+def test_whoever_has_asked_before_comes_by_the_new_settings() -> None:
+    hall = Hall()
+    hall.open(p="a")
+    hall.seat()
+    tenant = TenantSettings(weight=3.0, bands=("low",), limits=Limits(concurrent=1))
+    bands = BandSettings("high"), BandSettings("low", deadline_s=5.0)
+    hall.set(Settings(bands=bands, tenants={"t": tenant}))
+    ticket = hall.accept()
+    assert (ticket.band, ticket.rank, ticket.weight) == ("low", 1, 3.0)
+    assert ticket.give_up_at == hall.now + 5.0
+    assert refused(hall).outcome is Outcome.CONCURRENCY_LIMITED
+    hall.set(limited(limits=Limits(concurrent=9), queue_wait_s=7.0))
+    ticket = hall.accept()
+    assert (ticket.band, ticket.rank, ticket.weight) == ("default", 0, 1.0)
+    assert ticket.give_up_at == hall.now + 7.0
+    assert ticket.hold is not None
+    assert [holder.name for holder in ticket.hold.holders] == ["model p"]
+    hall.set(limited(limits=Limits()))
+    assert hall.accept().hold is None
+
+
+def test_of_only_so_many_is_it_known_on_what_terms_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "TERMS_MAX", 3)
+    hall = Hall()
+    hall.open(p="a")
+    known = set()
+    for number in range(10):
+        hall.seat(tenant=f"t{number}")
+        known.add(len(hall.gateway._pools["p"].terms))
+    assert known == {1, 2, 3}
 
 
 def test_settings_of_a_pool_bind_that_pool_alone() -> None:

@@ -90,6 +90,32 @@ def test_whoever_is_joined_before_anybody_looked_lines_up() -> None:
     queue_is_empty(hall)
 
 
+def test_whoever_has_failed_goes_before_who_came_just_now() -> None:
+    hall = Hall(limited(cap=1))
+    hall.open(p="ab")
+    first, second = hall.seat(), hall.seat()
+    hall.accept()
+    assert hall.fail(first, FailureKind.STATUS_5XX)
+    hall.finish(second.ticket)
+    assert hall.seated()[0] is first.ticket
+
+
+def test_whoever_comes_to_a_pool_that_goes_at_once_is_told() -> None:
+    hall = banded(cap=1)
+    newcomer = hall.accept()
+    hall.address()
+    [stop] = hall.release()
+    assert isinstance(stop, Stop)
+    assert (stop.ticket, stop.outcome) == (newcomer, Outcome.NO_ENDPOINT)
+
+
+def test_nobody_is_seated_whose_patience_ended_before_anybody_looked() -> None:
+    hall = banded(cap=1)
+    hall.now = hall.accept().queue_deadline
+    assert [type(effect) for effect in hall.release()] == [Stop]
+    queue_is_empty(hall)
+
+
 def test_whoever_leaves_before_anybody_looked_leaves_nothing() -> None:
     hall = banded(cap=1)
     hall.finish(hall.accept())
@@ -439,6 +465,14 @@ def test_new_settings_give_who_waits_the_rank_of_its_band() -> None:
     assert serve_next(hall) == [batch]
 
 
+def test_new_settings_give_who_came_just_now_the_rank_of_its_band() -> None:
+    hall = banded(cap=1)
+    newcomer = hall.accept()
+    hall.set(Settings(default=PoolSettings(cap=1), bands=(BATCH, CHAT)))
+    assert newcomer.rank == 1
+    assert hall.seated() == [newcomer]
+
+
 def test_others_pass_when_the_one_that_a_place_was_kept_for_leaves() -> None:
     hall = with_kv(1000)
     prompt(hall, 700)
@@ -617,6 +651,23 @@ def test_the_only_engine_rests_and_the_timer_rings_at_its_end() -> None:
     assert hall.release() == []
     hall.now = 107.0
     assert hall.seated() == [waiting]
+
+
+def test_the_timer_rings_at_the_end_of_a_rest_for_who_comes_where_nobody_waits() -> None:
+    hall = Hall(limited(cap=1), retry=False)
+    hall.open(p="ab")
+    first, second = hall.seat(), hall.seat()
+    waiting = hall.accept()
+    assert not hall.fail(first, FailureKind.STATUS_429, retry_after_s=7.0)
+    hall.finish(first.ticket, Outcome.ENGINE_OVERLOADED)
+    assert hall.release() == []
+    hall.finish(second.ticket)
+    assert hall.seated() == [waiting]
+    newcomer = hall.accept()
+    assert hall.release() == []
+    assert hall.gateway.next_wakeup() == 107.0
+    hall.now = 107.0
+    assert hall.seated() == [newcomer]
 
 
 def test_who_comes_while_all_rest_longer_than_it_can_wait_is_told_at_once() -> None:

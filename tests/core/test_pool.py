@@ -267,3 +267,12 @@ def test_what_part_of_prompts_is_found_in_caches_is_a_moving_mean() -> None:
     for _ in range(3000):
         seated(of, ticket(of, prompt_tokens=100, prompt_exact=True, blocks=(9,), block_tokens=100), where)
     assert of.reuse == pytest.approx(1.0, abs=0.01)
+
+
+def test_who_has_come_just_now_is_one_of_those_who_wait() -> None:
+    of = pool(cap=2)
+    of.endpoints = [Endpoint("p/a:1", "p", "", EndpointState.READY)]
+    of.service_s = 3.0
+    assert of.drain_s(of.endpoints, NOW) == 1.5
+    of.newcomer = ticket(of)
+    assert of.drain_s(of.endpoints, NOW) == 3.0

@@ -120,6 +120,20 @@ def test_answers_that_come_at_once_have_each_its_own_length() -> None:
     run(main())
 
 
+def test_a_connection_that_its_answer_ends_carries_no_other_whatever_is_known() -> None:
+    last = answer(b"last").replace(b"date: now", b"connection: close")
+
+    async def main() -> None:
+        async with line() as at:
+            for _ in range(3):
+                reading, engine = await at.ask()
+                engine.send(last)
+                await turns()
+                assert (reading.body, at.pool.idle) == (b"last", 0)
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     "one",
     [

@@ -14,7 +14,6 @@ from maitred.core.buckets import MINUTE_S, SLACK_S
 from maitred.core.holders import Hold, Holder, refusal
 from maitred.core.limits import (
     FREE,
-    UNLIMITED,
     Accounts,
     Charge,
     Charges,
@@ -50,11 +49,8 @@ class Limiter:
         output_tokens: int,
         price: Price,
         now: float,
-    ) -> Hold | None:
-        """Take a request's estimate from all its holders, or raise Refusal and take nothing.
-
-        None where nobody is limited.
-        """
+    ) -> Hold:
+        """Take a request's estimate from all its holders, or raise Refusal and take nothing."""
         if now >= self._periods.day_ends_at:
             self._turn_calendar(now)
         tokens = prompt_tokens + output_tokens
@@ -62,8 +58,6 @@ class Limiter:
         amounts = (1, tokens, prompt_tokens, output_tokens)
         held, fits, full_by = [], True, now + MINUTE_S + SLACK_S
         for name, limits in holders:
-            if limits is UNLIMITED:
-                continue
             holder = self._holders.get(name)
             if holder is None or holder.limits is not limits:
                 holder = self._holder(name, limits, now)
@@ -87,7 +81,7 @@ class Limiter:
             holder.reserved_money += money
             for bucket in holder.buckets:
                 bucket.full_at = bucket.wanted_at
-        return Hold(held, prompt_tokens, output_tokens, price, money) if held else None
+        return Hold(held, prompt_tokens, output_tokens, price, money)
 
     def settle(self, hold: Hold, used: Usage, now: float) -> None:
         """Put what was used in the place of the estimate, and charge it. Only the first call does anything.
