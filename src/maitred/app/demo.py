@@ -78,12 +78,13 @@ def engine_argv(port: int, model: Path) -> list[str]:
 
 def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, all different, which the system gives to nobody by itself."""
-    found: set[int] = set()
-    while len(found) < count:
-        port = random.choice(PORTS)
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found.add(port)
-    return list(found)
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(f"no {count} ports from {PORTS.start} to {PORTS.stop} are free")
 
 
 class Announcement:
