@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from maitred.core import gateway
+from maitred.core import pool as pools
 from maitred.core.events import EndpointMoved
 from maitred.core.limits import Limits
 from maitred.core.outcome import FailureKind, Outcome, Refusal
@@ -208,7 +208,7 @@ def test_whoever_has_asked_before_comes_by_the_new_settings() -> None:
 
 
 def test_of_only_so_many_is_it_known_on_what_terms_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "TERMS_MAX", 3)
+    monkeypatch.setattr(pools, "TERMS_MAX", 3)
     hall = Hall()
     hall.open(p="a")
     known = set()

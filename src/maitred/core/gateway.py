@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from math import trunc  # `int` takes several times as long
 from random import Random
 
-from maitred.core import explain, rights, saturation
+from maitred.core import saturation
 from maitred.core.chooser import awaited, may_hope, ready
 from maitred.core.endpoints import DRAINING, EndpointTable
 from maitred.core.events import Answered, Decided, Emit, Ended, Event, LegFailed
@@ -27,7 +27,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.pool import Pool
 from maitred.core.pools import Pools
 from maitred.core.queue import NEVER
-from maitred.core.rights import Terms
+from maitred.core.rights import band_of
 from maitred.core.saturation import has_room
 from maitred.core.words import (
     Abilities,
@@ -63,8 +63,6 @@ COMPLETED, CLIENT_GONE = Outcome.COMPLETED, Outcome.CLIENT_GONE
 SERVED = (COMPLETED, Outcome.ENGINE_REFUSED)
 MANY = 8
 """Where more wait than this, it is seen whether there is room at all before anybody is asked about."""
-TERMS_MAX = 4096
-"""Identities whose terms a pool remembers; beyond it all are found anew."""
 NOTHING = Usage()
 UNTOLD = Usage(exact=False)
 """Of who left before anything was told: an engine has read the prompt, as far as anybody knows."""
@@ -156,15 +154,8 @@ class Gateway:
         if endpoint is None or (real := self.table.by_name.get(endpoint)) is None:
             return
         if (meant := leg.endpoint) is not real:
-            pool = self._pools[meant.pool]
-            if pool.prefixes is not None:
-                pool.prefixes.left(leg)
-            saturation.give_back(leg, now)
-            pool.queue.opens_at = now
-            leg.endpoint, leg.incarnation, leg.thought = real, real.incarnation, -1
-            leg.fresh, leg.reserved = leg.ticket.fresh, leg.ticket.need
-            saturation.reserve(leg, now)
-            self._pools[real.pool].went(leg, now)
+            self._pools[meant.pool].freed(leg, now)
+            self._pools[real.pool].went(leg, real, now)
             self._world.vacated(meant, now)
 
     def answered(self, leg: Leg, now: float) -> None:
@@ -276,14 +267,14 @@ class Gateway:
 
     def band_of(self, request: Request, identity: Identity) -> BandSettings:
         """The band in which a request would wait."""
-        return rights.band_of(self.settings, request.band, identity)
+        return band_of(self.settings, request.band, identity)
 
     # -- letting in -------------------------------------------------------------------------------
 
     def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
         terms = None if request.band else pool.terms.get(identity)
         if terms is None:
-            terms = self._terms(request, identity, pool)
+            terms = pool.learn_terms(self.settings, request.band, identity)
         ticket = pool.ticket(request, identity, terms, now)
         if terms.goals and (ttft_s := request.ttft_s or pool.limits.ttft_s) is not None:
             pool.hold_to(ticket, ttft_s, pool.endpoints)
@@ -291,14 +282,6 @@ class Gateway:
             price, output_tokens = pool.limits.price, trunc(ticket.expected)
             ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, price, now)
         return ticket
-
-    def _terms(self, request: Request, identity: Identity, pool: Pool) -> Terms:
-        found = rights.terms(self.settings, pool.name, pool.limits, request.band, identity)
-        if not request.band:
-            if len(pool.terms) >= TERMS_MAX:
-                pool.terms.clear()
-            pool.terms[identity] = found
-        return found
 
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already, or this one is too large to: see whether it may come in. Raises Refusal."""
@@ -368,10 +351,7 @@ class Gateway:
         if pool.unexplored >= EVERY and not ticket.home:
             endpoint = pool.explore(ticket, chosen, offered, now)
         if ticket.request.receipt:  # before it has its seat
-            index, explored = pool.index(ticket, endpoint), endpoint is not chosen
-            receipt = explain.receipt(
-                ticket, endpoint, offered, endpoints, index, pool.limits, now, explored=explored
-            )
+            receipt = pool.receipt(ticket, endpoint, offered, now, explored=endpoint is not chosen)
         self.waiting -= 1
         self._turn += 1
         leg = pool.seat(ticket, endpoint, self._turn, now)
@@ -435,11 +415,10 @@ class Gateway:
         """The leg is over, which it was not; its place may be had again."""
         leg.phase, endpoint = OVER, leg.endpoint
         pool = self._pools.get(endpoint.pool)  # another than its ticket's where the leg went elsewhere
-        if pool is not None:
-            pool.queue.opens_at = now
-            if pool.prefixes is not None:
-                pool.prefixes.left(leg)
-        saturation.give_back(leg, now)
+        if pool is None:
+            saturation.give_back(leg, now)
+        else:
+            pool.freed(leg, now)
         if endpoint.state is DRAINING:
             self._world.vacated(endpoint, now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from math import trunc  # `int` takes several times as long
 
-from maitred.core import kept, saturation, speed
+from maitred.core import explain, kept, rights, saturation, speed
 from maitred.core.blocks import APPROXIMATE, PRECISE, Blocks
 from maitred.core.chooser import PREFIXED, may_hope, policy
 from maitred.core.explore import idle
@@ -15,6 +15,7 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
 from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
+from maitred.core.receipt import Receipt
 from maitred.core.rights import Terms
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
@@ -28,6 +29,7 @@ from maitred.core.words import (
     Phase,
     PoolSettings,
     Request,
+    Settings,
     Ticket,
     Usage,
 )
@@ -42,6 +44,8 @@ CHANCE = 0.8
 """Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
 MODELS_MAX = 1024
 """Names of one pool, aliases and adapters, whose answers are told apart."""
+TERMS_MAX = 4096
+"""Identities whose terms are remembered; beyond it all are found anew."""
 HOLD_S = 2.0
 """So long may others pass one that is next and fits nowhere."""
 REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
@@ -133,6 +137,15 @@ class Pool:
         if self.newcomer is not None:
             return self.newcomer.arrival
         return min(self.queue.next_deadline() or NEVER, self.queue.opens_at)
+
+    def learn_terms(self, settings: Settings, band: str, identity: Identity) -> Terms:
+        """The terms of who asks for this band; of who asks for none they are remembered."""
+        found = rights.terms(settings, self.name, self.limits, band, identity)
+        if not band:
+            if len(self.terms) >= TERMS_MAX:
+                self.terms.clear()
+            self.terms[identity] = found
+        return found
 
     def ticket(self, request: Request, identity: Identity, terms: Terms, now: float) -> Ticket:
         """A ticket with what can be said beforehand: its size and, until then, how long it may wait."""
@@ -234,10 +247,20 @@ class Pool:
                 self.blocks.sent(leg, now)
         return leg
 
-    def went(self, leg: Leg, now: float) -> None:
-        """The request of a leg went elsewhere than was meant, which it has `left`."""
+    def freed(self, leg: Leg, now: float) -> None:
+        """A leg has left its place here, which may be had again."""
+        self.queue.opens_at = now
         if self.prefixes is not None:
-            self.prefixes.sent(leg.ticket.request, leg.endpoint, not leg.ticket.home)
+            self.prefixes.left(leg)
+        saturation.give_back(leg, now)
+
+    def went(self, leg: Leg, endpoint: Endpoint, now: float) -> None:
+        """The request of a leg went here instead of where was meant, which it has left."""
+        leg.endpoint, leg.incarnation, leg.thought = endpoint, endpoint.incarnation, -1
+        leg.fresh, leg.reserved = leg.ticket.fresh, leg.ticket.need
+        saturation.reserve(leg, now)
+        if self.prefixes is not None:
+            self.prefixes.sent(leg.ticket.request, endpoint, not leg.ticket.home)
             if self.blocks.told:
                 self.blocks.sent(leg, now)
 
@@ -253,6 +276,15 @@ class Pool:
         self.line_up()
         self.queue.push(ticket, self.limits)
         self.queue.opens_at = now
+
+    def receipt(
+        self, ticket: Ticket, chosen: Endpoint, offered: Sequence[Endpoint], now: float, *, explored: bool
+    ) -> Receipt:
+        """Why a ticket goes where it goes, asked before it has its seat; `explored`: not by the policy."""
+        index = self.index(ticket, chosen)
+        return explain.receipt(
+            ticket, chosen, offered, self.endpoints, index, self.limits, now, explored=explored
+        )
 
     def index(self, ticket: Ticket, endpoint: Endpoint) -> tuple[str, str]:
         """How it is known what an endpoint has of a prompt, and why not by its engine's word, or not well."""
