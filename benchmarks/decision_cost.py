@@ -21,7 +21,6 @@ from maitred.core.pool import Pool
 from maitred.core.prefix import BYTE_ENDS
 from maitred.core.words import (
     Api,
-    BandSettings,
     Endpoint,
     EndpointState,
     Facts,
@@ -29,9 +28,10 @@ from maitred.core.words import (
     Leg,
     PoolSettings,
     Request,
+    Settings,
 )
 
-BAND = BandSettings("default")
+WHO = Identity("t")
 KV_TOKENS = 300_000
 BYTES_PER_TOKEN = 4
 FLEETS = (16, 256)
@@ -47,7 +47,8 @@ class House:
 
     def __init__(self, endpoints: int, body_bytes: int) -> None:
         self.limits = PoolSettings(routing="default", cap=1_000_000)
-        self.pool = Pool("p", self.limits, (BAND,))
+        self.pool = Pool("p", self.limits, Settings().bands)
+        self.terms = self.pool.learn_terms(Settings(), "", WHO)
         self.random, self.fresh = Random(1), itertools.count(1)
         self.keys = sum(end <= body_bytes for end in BYTE_ENDS)
         self.body_bytes = body_bytes
@@ -75,7 +76,7 @@ class House:
         """One decision, and what it took."""
         pool, prefixes = self.pool, self.pool.prefixes
         assert prefixes is not None
-        ticket = pool.ticket(self.request(), Identity("t"), BAND, 1.0, 0.0)
+        ticket = pool.ticket(self.request(), WHO, self.terms, 0.0)
         since = time.thread_time_ns()
         pool.look_up(ticket, 0.0)
         pool.send_home(ticket)

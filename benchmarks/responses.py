@@ -148,8 +148,8 @@ def history(gateways: list[Server], last: dict[str, str], rounds: int) -> None:
                 took[name, old] += [client.ask(last[name] if old else None)[0] for _ in range(FEW)]
     print(f"\n{2 * TURNS} items behind it, ms{'p50':>10}{'over a first turn':>20}")
     for server in gateways:
-        old, new = (percentiles_ms(took[server.name, which])[0] for which in (True, False))
-        print(f"{server.name:24}{old:9.2f}{old - new:20.2f}")
+        behind, first = (percentiles_ms(took[server.name, which])[0] for which in (True, False))
+        print(f"{server.name:24}{behind:9.2f}{behind - first:20.2f}")
 
 
 def load(server: Server, seconds: float) -> tuple[list[float], float]:

@@ -68,7 +68,7 @@ def response(*, stream: bool) -> bytes:
     begun = {"response": {**whole, "status": "in_progress", "output": [], "usage": None}}
     where = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     empty = {**part, "text": ""}
-    events = [
+    events: list[tuple[str, dict[str, Any]]] = [
         ("response.created", begun),
         ("response.in_progress", begun),
         (
