@@ -107,7 +107,7 @@ def test_what_is_not_limited_is_the_core_s_very_own_word_for_it() -> None:
         models=(Model(name="a", endpoints=("http://h",)),), tenants={"t": Tenant()}
     ).core_settings()
     pool = settings.pools["a"]
-    assert settings.tenants["t"].limits is settings.tenant.limits is pool.limits is UNLIMITED
+    assert settings.tenants["t"].limits == settings.tenant.limits == pool.limits == UNLIMITED
     assert pool.price is FREE
 
 

@@ -231,6 +231,7 @@ async def test_its_end_does_not_wait_for_what_hangs(book: Book, monkeypatch: pyt
     monkeypatch.setattr(lanes, "CLOSE_S", 0.001)
     with held(book):
         book.lane.close()
+        assert all(thread.is_alive() for thread in book.lane._threads)
 
 
 class Said(Exception):

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from maitred.config.kinds import BUDGET, NUMBER, PERCENT, SWITCH, TEXT, TIMEOUT, USD, choice
 from maitred.config.responses import TIERS, Kept
 from maitred.config.setting import Listed, Setting
-from maitred.core.limits import FREE, UNLIMITED, Limits
+from maitred.core.limits import FREE, Limits
 from maitred.core.limits import Price as CorePrice
 from maitred.core.words import BandSettings, TenantSettings
 
@@ -183,8 +183,8 @@ class Accounts(Struct, frozen=True):
 
 
 def core_limits(rates: Rates, budget: Budget) -> Limits:
-    """As the core reckons; the very UNLIMITED where nothing is limited, by which the core knows it."""
-    limits = Limits(
+    """As the core reckons, where 0 stands for no limit."""
+    return Limits(
         rates.requests_per_min or 0,
         rates.tokens_per_min or 0,
         rates.prompt_tokens_per_min or 0,
@@ -195,4 +195,3 @@ def core_limits(rates: Rates, budget: Budget) -> Limits:
         budget.usd_per_day or 0,
         budget.usd_per_month or 0,
     )
-    return limits if limits != UNLIMITED else UNLIMITED

@@ -64,7 +64,7 @@ def run(
 
 
 def _outlive_not(parent: int) -> NoReturn:
-    """Watched from the first moment on: who dies while the model is loaded is no parent to begin with."""
+    """Leave once this is not the parent any more, as where it died before the first look."""
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_S)
     _leave()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Raw, Struct, structs
 from msgspec.json import Decoder, encode
 
-from maitred.core.limits import UNLIMITED
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Identity
 from maitred.net.exchange import HttpExchange, RequestHead
@@ -173,9 +172,7 @@ async def _asked_once(this: Turn) -> tuple[Answer, Refusal | None]:
 def _asked(site: Site, task: asyncio.Task[None], store: StateStore, job: JobRow) -> Asked:
     """The request again, of a client that has left already."""
     kept = _kept(job.request)
-    said = kept.identity.limits
-    limits = said if said != UNLIMITED else UNLIMITED  # the very one, by which the core knows it
-    identity = structs.replace(kept.identity, may_set=("band",), limits=limits)
+    identity = structs.replace(kept.identity, may_set=("band",))
     service = structs.replace(site.service, identify=lambda _fields: identity)
     fields = {name.encode(): value.encode("latin-1") for name, value in kept.fields.items()}
     head = RequestHead("POST", "", fields | {BAND: job.band.encode()}, http11=True, length=None)

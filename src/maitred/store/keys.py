@@ -69,7 +69,7 @@ def _key(row: RowMapping) -> KeyRow:
         models=_names(row["models"]),
         bands=_names(row["bands"]),
         may_set=_names(row["may_set"]),
-        limits=limits if (limits := _limits_in(row["limits"])) != UNLIMITED else UNLIMITED,
+        limits=limits if (limits := _limits_in(row["limits"])) != UNLIMITED else UNLIMITED,  # one for most
         expires_ms=row["expires_ms"],
         revoked_ms=row["revoked_ms"],
         note=row["note"],
