@@ -59,7 +59,7 @@ class Bucket:
             return Level(self.limit, self.limit, 0.0)
         reset_s = self.full_at - now
         remaining = trunc((MINUTE_S - reset_s) / self.unit_s + 1e-6)
-        return Level(self.limit, remaining if remaining > 0 else 0, reset_s)  # noqa: FURB136 - as in `take`
+        return Level(self.limit, remaining if remaining > 0 else 0, reset_s)  # noqa: FURB136 - a call is slow
 
     def resized(self, limit: int, now: float) -> Bucket:
         """The same bucket under another limit: it keeps what it held, as far as that fits."""
