@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from maitred.core.outcome import FailureKind
 from maitred.net.client import ClientConnection
-from maitred.net.repeats import Repeats
+from maitred.net.repeats import HEAD_BYTES_MAX as KNOWN_BYTES_MAX
+from maitred.net.repeats import KNOWN_MAX, Repeats
 from maitred.net.virtual import run
 from tests.net.engine import line
 from tests.net.http import turns
@@ -21,8 +22,20 @@ Told = tuple[int, list[tuple[bytes, bytes]], int | None, bytes, bool, FailureKin
 HEAD = b"HTTP/1.1 %d X\r\ndate: %b\r\ncontent-type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
+STREAM = b"HTTP/1.1 200 X\r\ndate: %b\r\nTransfer-Encoding: %b\r\n\r\n"
+LAST = b"0\r\n\r\n"
+
+
 def answer(body: bytes, status: int = 200, date: bytes = b"now") -> bytes:
     return HEAD % (status, date, len(body)) + body
+
+
+def chunk(body: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(body), body)
+
+
+def stream(body: bytes, date: bytes = b"now", coding: bytes = b"chunked") -> bytes:
+    return STREAM % (date, coding) + (chunk(body) if body else b"") + LAST
 
 
 def told(answers: Sequence[Sequence[bytes]], *, apart: bool = False) -> list[Told]:
@@ -57,7 +70,10 @@ def told(answers: Sequence[Sequence[bytes]], *, apart: bool = False) -> list[Tol
 
 def parsed(answers: Sequence[Sequence[bytes]], *, apart: bool = False) -> list[Told]:
     """The same where everything is parsed."""
-    with patch.object(Repeats, "body", lambda _self, _data: None):
+    with (
+        patch.object(Repeats, "body", lambda _self, _data: None),
+        patch.object(ClientConnection, "_may_come_again", lambda _self: False),
+    ):
         return told(answers, apart=apart)
 
 
@@ -175,15 +191,119 @@ def test_after_a_known_head_everything_is_as_if_it_were_not_known(then: list[byt
     assert told(answers) == parsed(answers)
 
 
+KNOWN_STREAM = stream(b"known")
+HEAD_OF_STREAM = KNOWN_STREAM[: KNOWN_STREAM.index(b"\r\n\r\n") + 4]
+
+
+def headers_parsed(answers: Sequence[Sequence[bytes]]) -> int:
+    """How many lines of heads the parser told."""
+    count = 0
+    on_header = ClientConnection.on_header
+
+    def counted(connection: ClientConnection, name: bytes, value: bytes) -> None:
+        nonlocal count
+        count += not connection._head_over
+        on_header(connection, name, value)
+
+    with patch.object(ClientConnection, "on_header", counted):
+        assert len(told(answers)) == len(answers)
+    return count
+
+
+def test_the_head_of_a_stream_that_comes_again_is_not_parsed_again() -> None:
+    pieces = [HEAD_OF_STREAM, chunk(b"a"), chunk(b"b") + chunk(b"c"), LAST]
+    answers = [[KNOWN_STREAM], pieces, [KNOWN_STREAM], [HEAD_OF_STREAM, LAST]]
+    assert [body for _, _, _, body, _, _ in told(answers)] == [b"known", b"abc", b"known", b""]
+    assert headers_parsed(answers) == 2
+
+
+def test_the_head_of_a_stream_is_known_to_all_of_a_pool_and_as_one() -> None:
+    async def main() -> None:
+        async with line() as at:
+            heads = []
+            for body in (b"one", b"another"):
+                reading, engine = await at.ask()
+                engine.send(stream(body))
+                await turns()
+                assert reading.body == body
+                heads += reading.heads
+            assert heads[0] is heads[1]
+            assert list(at.pool.streams) == [HEAD_OF_STREAM]
+
+    run(main())
+
+
+def test_only_so_many_heads_of_streams_are_known() -> None:
+    async def main() -> None:
+        async with line() as at:
+            connection, _ = await at.connect()
+            for number in range(KNOWN_MAX + 10):
+                reading, engine = await at.ask(connection)
+                engine.send(stream(b"x", date=b"%d" % number))
+                await turns()
+                assert reading.complete
+            assert len(at.pool.streams) == 10
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD_OF_STREAM.replace(b" 200 ", b" 404 "),
+        HEAD_OF_STREAM.replace(b"date: now", b"connection: close"),
+        HEAD_OF_STREAM.replace(b"chunked", b"gzip, chunked"),
+        HEAD_OF_STREAM.replace(b"date: now", b"transfer-encoding: gzip"),
+        HEAD_OF_STREAM.replace(b"1.1", b"1.0"),
+        b"\r\n\r\n" + HEAD_OF_STREAM,
+        b"HTTP/1.1 103 X\r\n\r\n" + HEAD_OF_STREAM,
+        HEAD_OF_STREAM.replace(b"now", b"n" * KNOWN_BYTES_MAX),
+    ],
+)
+def test_what_is_not_simply_in_chunks_is_parsed_each_time(head: bytes) -> None:
+    answers = [[head + chunk(b"a") + LAST]] * 3
+    assert told(answers, apart=True) == parsed(answers, apart=True)
+    assert headers_parsed(answers) == len(answers) * (head.count(b":"))
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        [HEAD_OF_STREAM],
+        [HEAD_OF_STREAM[:-1], HEAD_OF_STREAM[-1:] + LAST],
+        [HEAD_OF_STREAM + b"5\r\nkno", b"wn\r\n0\r\n", b"\r\n"],
+        [HEAD_OF_STREAM + b"1;a=b\r\nx\r\n0\r\nx-trailer: y\r\nconnection: close\r\n\r\n"],
+        [HEAD_OF_STREAM + b"1\r\nxy\r\n"],
+        [HEAD_OF_STREAM + b"1\nx\n"],
+        [HEAD_OF_STREAM + b"-1\r\nx\r\n"],
+        [KNOWN_STREAM + b"x"],
+        [KNOWN_STREAM + KNOWN_STREAM],
+        [HEAD_OF_STREAM + chunk(b"a"), b"no chunk"],
+        [b"HTTP/1.1 100 Continue\r\n\r\n" + KNOWN_STREAM],
+        [b"HTTP/1.1 503 X\r\nx-said: " + KNOWN_STREAM],
+        [b"HTTP/1.1 503 X\r\nx-said: ", KNOWN_STREAM],
+        [answer(b"plain")],
+        [answer(b"broken", status=500)],
+        [HEAD_OF_STREAM.replace(b"Transfer-Encoding: chunked", b"content-length: 5") + b"plain"],
+    ],
+)
+def test_after_a_known_head_of_a_stream_everything_is_as_if_it_were_not_known(then: list[bytes]) -> None:
+    answers = [[KNOWN_STREAM], [KNOWN_STREAM], then, [KNOWN_STREAM], [answer(b"plain")], [KNOWN_STREAM]]
+    assert told(answers) == parsed(answers)
+    assert told(answers, apart=True) == parsed(answers, apart=True)
+
+
 @st.composite
 def some_answers(draw: st.DrawFn) -> list[list[bytes]]:
     """Answers alike and unlike, whole, cut and damaged."""
     answers = []
     for _ in range(draw(st.integers(2, 6))):
         body = draw(st.sampled_from([b"", b"a", b"abc", b"{}" * 40, b"\r\ncontent-length: 1\r\n\r\n."]))
-        raw = answer(
-            body, draw(st.sampled_from([200, 200, 200, 404])), draw(st.sampled_from([b"now", b"then"]))
-        )
+        date = draw(st.sampled_from([b"now", b"then"]))
+        if draw(st.booleans()):
+            raw = stream(body, date, draw(st.sampled_from([b"chunked", b"chunked", b"identity"])))
+        else:
+            raw = answer(body, draw(st.sampled_from([200, 200, 200, 404])), date)
         match draw(st.integers(0, 7)):
             case 7:
                 answers.append([b"HTTP/1.1 503 X\r\nx-said: ", raw])

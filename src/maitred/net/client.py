@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from maitred.core.outcome import FailureKind
 from maitred.net.burst import Burst
-from maitred.net.repeats import Known, Repeats
+from maitred.net.repeats import HEAD_BYTES_MAX as KNOWN_BYTES_MAX
+from maitred.net.repeats import KNOWN_MAX, Known, Repeats
 from maitred.net.sweep import NEVER, Sweep
 
 HEAD_BYTES_MAX = 256 * 1024
@@ -25,13 +26,18 @@ STALE_S = 1.0
 JOIN_BYTES_MAX = 16 * 1024
 """Up to this size copying head and body together is cheaper than writing them as two."""
 
+NOT_HTTP = (httptools.HttpParserError, httptools.HttpParserUpgrade)
+"""What the parser raises."""
+IN_CHUNKS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+"""A head that says nothing but how the body is framed."""
+
 
 class AnswerHead(Struct):
     """Status and headers of an answer (names in lower case).
 
     `length` None: it comes in chunks, or, `until_close`, ends with the connection. Answers alike but for
     their lengths share `headers`, and `lines`: what the reader made of those for the next of them, by what
-    it left out.
+    it left out. `is_events` is whether they say server-sent events, None until a reader has looked.
     """
 
     status: int
@@ -39,6 +45,7 @@ class AnswerHead(Struct):
     length: int | None
     until_close: bool = False
     lines: dict[frozenset[bytes], bytes] = {}
+    is_events: bool | None = None
 
 
 class Reader(Protocol):
@@ -65,10 +72,12 @@ class Patience(Struct, frozen=True):
 class Owner(Protocol):
     """Who keeps connections; told when one opens, falls idle after an answer, and closes.
 
-    `heads`: what one connection learns of a head is known to all of its owner's.
+    `heads`: what one connection learns of a head is known to all of its owner's. `streams` are those of
+    answers in chunks, by all their bytes.
     """
 
     heads: Known[AnswerHead]
+    streams: dict[bytes, AnswerHead]
 
     def opened(self, connection: ClientConnection) -> None:
         """It is connected."""
@@ -97,9 +106,10 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_burst", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep",
-        "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep", "_told_head",
-        "_transport", "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
+        "_bodies", "_burst", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_in_chunks",
+        "_keep", "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep",
+        "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "reused",
+        "sent_at", "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, burst: Burst, patience: Patience, owner: Owner) -> None:
@@ -117,6 +127,7 @@ class ClientConnection(asyncio.Protocol):
         self._line: asyncio.Transport = CLOSED  # to the same, for what is written
         self._length: int | None = None
         self._chunked = False
+        self._in_chunks = False  # as the last answer was, and so perhaps the next
         self._head_over = False
         self._head_bytes = 0
         self.sent_at = self.heard_at = 0.0  # instants of the sweep's clock
@@ -194,56 +205,102 @@ class ClientConnection(asyncio.Protocol):
         if reader is None:  # nobody asked: the engine breaks the protocol
             self._transport.abort()
             return
-        if not self._head_bytes and (again := self._repeats.body(data)) is not None:
+        if not self._told_head:
+            if self._head_bytes or self._in_chunks or (again := self._repeats.body(data)) is None:
+                self._begin(reader, data)
+                return
             known = self._repeats.head  # by others at this moment, too
             head = AnswerHead(known.status, known.headers, len(again), lines=known.lines)
             self.heard_at = self._sweep.now
             self._free()
             reader.begin(head, again, True)
             return
-        if self._parser is None:
-            self._ready()
-        trouble = None
-        try:
+        try:  # from here on it runs for every chunk of every stream
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        except NOT_HTTP as error:
             trouble = f"not HTTP: {error}"
-        if trouble is not None:  # told only now, or the error would ride along as context of what follows
-            self._lose(FailureKind.BAD_RESPONSE, trouble)
+        else:
+            self.heard_at = self._sweep.now  # `expired` moves the deadline
+            bodies = self._bodies
+            if self._complete:
+                self._finish()
+                reader.read(_taken(bodies), True)
+            elif len(bodies) == 1:
+                reader.read(bodies.pop(), False)
+            elif bodies:
+                reader.read(_taken(bodies), False)
             return
-        self.heard_at = self._sweep.now  # `expired` moves the deadline: this runs for every chunk
-        if not self._told_head:
-            self._begin(reader, data)
-            return
-        bodies, complete = self._bodies, self._complete
-        if complete:
-            self._finish()
-        if bodies:
-            if len(bodies) == 1:
-                body = bodies.pop()
-            else:
-                body = b"".join(bodies)
-                bodies.clear()
-            reader.read(body, complete)
-        elif complete:
-            reader.read(b"", True)
+        # Told only now, or the error would ride along as context of what follows.
+        self._lose(FailureKind.BAD_RESPONSE, trouble)
 
     def _begin(self, reader: Reader, data: bytes) -> None:
-        """More of the head has come, or all of it."""
-        self.deadline = self._sweep.now + self._patience.idle_s
-        self._head_bytes += len(data)
-        if not self._head_over:
-            if self._head_bytes > HEAD_BYTES_MAX:
-                self._lose(FailureKind.BAD_RESPONSE, "the head of the answer is too large")
-            return
-        self._told_head = True
-        until_close = self._length is None and not self._chunked
-        head = AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close)
-        body, complete = b"".join(self._bodies), self._complete
-        self._bodies.clear()
-        # Bytes that were only a part of the head may be a whole one where they come by themselves.
-        whole = complete and self._keep and self._head_bytes == len(data)
-        self._repeats.learn(data, head, len(body) if whole else 0)
+        """A head has come that has no known one's form, or more of it."""
+        head: AnswerHead | None = None
+        if self._parser is None:
+            self._ready()
+        try:
+            if self._head_bytes:
+                self._parser.feed_data(data)
+            else:
+                head = self._parse_first(data)
+        except NOT_HTTP as error:
+            trouble = f"not HTTP: {error}"
+        else:
+            now = self._sweep.now
+            self.heard_at = now
+            self.deadline = now + self._patience.idle_s
+            self._head_bytes += len(data)
+            if self._head_over:
+                self._told_head = True
+                self._tell_head(reader, head, data)
+                return
+            if self._head_bytes <= HEAD_BYTES_MAX:
+                return
+            trouble = "the head of the answer is too large"
+        self._lose(FailureKind.BAD_RESPONSE, trouble)  # now, as above
+
+    def _parse_first(self, data: bytes) -> AnswerHead | None:
+        """Parse the first read of an answer; the head of a stream, if it is known or may come again.
+
+        In place of a known one the parser gets another that is framed alike.
+        """
+        parse, streams = self._parser.feed_data, self._owner.streams
+        end = data.find(b"\r\n\r\n", 0, KNOWN_BYTES_MAX) + 4
+        raw = data[:end] if end > 3 else data
+        head = streams.get(raw)
+        if head is not None:
+            self._head_over = self._chunked = True
+            parse(IN_CHUNKS)
+        else:
+            parse(raw)
+            # The head ends where it was cut, for what was body of it would have been told.
+            if self._head_over and not self._bodies and not self._complete and self._may_come_again():
+                if len(streams) >= KNOWN_MAX:
+                    streams.clear()
+                head = streams[raw] = AnswerHead(200, self._headers, None)
+        if len(raw) < len(data):
+            parse(data[end:])
+        return head
+
+    def _may_come_again(self) -> bool:
+        """Whether this is the head of a stream after which the connection may carry another."""
+        codings = [value.lower() for name, value in self._headers if name == b"transfer-encoding"]
+        return (
+            codings == [b"chunked"]
+            and self._parser.get_status_code() == 200
+            and self._parser.should_keep_alive()
+        )
+
+    def _tell_head(self, reader: Reader, head: AnswerHead | None, data: bytes) -> None:
+        """Begin the answer with what `data`, the read that ended its head, had of its body."""
+        body, complete = _taken(self._bodies), self._complete
+        self._in_chunks = self._chunked
+        if head is None:
+            until_close = self._length is None and not self._chunked
+            head = AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close)
+            # Bytes that were only a part of the head may be a whole one where they come by themselves.
+            whole = complete and self._keep and self._head_bytes == len(data)
+            self._repeats.learn(data, head, len(body) if whole else 0)
         if complete:
             self._finish()
         reader.begin(head, body, complete)
@@ -347,3 +404,10 @@ class ClientConnection(asyncio.Protocol):
             return
         self._complete = True
         self._keep = self._parser.should_keep_alive()
+
+
+def _taken(pieces: list[bytes]) -> bytes:
+    """All of the pieces as one; none are left."""
+    whole = b"".join(pieces)
+    pieces.clear()
+    return whole

@@ -60,6 +60,7 @@ class Pool:
         self.patience = patience
         self.connect_s = connect_s
         self.heads: Known[AnswerHead] = {}
+        self.streams: dict[bytes, AnswerHead] = {}
         self._idle: dict[str, list[ClientConnection]] = {}
         self._open: dict[str, dict[ClientConnection, None]] = {}
         self._heard_at: dict[str, float] = {}  # by connections closed since; of URLs with open ones only
@@ -159,6 +160,7 @@ class _Questions:
 
     def __init__(self) -> None:
         self.heads: Known[AnswerHead] = {}
+        self.streams: dict[bytes, AnswerHead] = {}
         self.open: dict[ClientConnection, None] = {}
 
     def opened(self, connection: ClientConnection) -> None:

@@ -103,7 +103,12 @@ def limit_refusal(refusal: Refusal, ticket: Ticket, now: float) -> None:
 
 def is_event_stream(head: AnswerHead) -> bool:
     """Whether the answer says it is server-sent events."""
-    return any(n == b"content-type" and v.lower().startswith(b"text/event-stream") for n, v in head.headers)
+    if head.is_events is None:
+        head.is_events = any(
+            name == b"content-type" and value.lower().startswith(b"text/event-stream")
+            for name, value in head.headers
+        )
+    return head.is_events
 
 
 def answer_lines(head: AnswerHead, order: Order, leg: Leg, house: House, *, streamed: bool = False) -> bytes:
