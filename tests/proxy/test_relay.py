@@ -307,6 +307,16 @@ async def test_each_read_passes_at_once() -> None:
         assert place.lines[0]["duration_s"] == 5
 
 
+@in_virtual_time()
+async def test_lines_of_one_event_keep_their_order_though_each_looks_like_an_event() -> None:
+    first, then = b'data: {"choices":[\n', b'data: {"index":0,"delta":{"content":"b"}}]}\n\n'
+    pieces = [ROLE, word("a"), first, then, word("c"), FINISH]
+    plan = [*stream(ROLE, end=()), *(step for piece in pieces[1:] for step in (1.0, chunk(piece)))]
+    async with serving([*plan, 1.0, *map(chunk, (USAGE, DONE)), LAST]) as place:
+        assert (await place.ask(STREAM)).body == b"".join(pieces) + DONE
+        assert place.outcomes == ["completed"]
+
+
 # -- model names --------------------------------------------------------------------------------------
 
 

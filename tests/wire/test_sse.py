@@ -25,7 +25,6 @@ from maitred.wire.sse import (
 from tests.wire.streams import CUTS, STREAMS, Searches, any_stream, captured, cut, reference, sse
 
 NEWLINES = [b"\n", b"\r\n", b"\r"]
-Feed = Callable[[bytes], object]
 
 
 def scan(pieces: list[bytes]) -> list[Event]:
@@ -119,22 +118,27 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("feed", [lambda: Blocks().feed, lambda: Scanner().feed, lambda: Tail(b"").feed])
+@pytest.mark.parametrize("reader", [Blocks, Scanner, lambda: Tail(b"")])
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1400, 1_000_000])
 @pytest.mark.parametrize("stream", LARGE.values(), ids=LARGE.keys())
 def test_every_byte_is_searched_once(
-    stream: bytes, piece_bytes: int, feed: Callable[[], Feed], monkeypatch: pytest.MonkeyPatch
+    stream: bytes,
+    piece_bytes: int,
+    reader: Callable[[], Blocks | Scanner | Tail],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches = []
     for name in ("BOUNDARY", "FIRST_LINE_END", "_BOUNDARY_WITHOUT_CR"):
         searches.append(Searches(getattr(module, name)))
         monkeypatch.setattr(module, name, searches[-1])
-    feed_on = feed()
+    reads = reader()
     stream = stream if piece_bytes > 1 else stream[-20_000:]
     pieces = [stream[at : at + piece_bytes] for at in range(0, len(stream), piece_bytes)]
     for piece in pieces:
-        feed_on(piece)
-    assert 0 < sum(search.searched_bytes for search in searches) <= len(stream) + 3 * len(pieces)
+        reads.feed(piece)
+    searched_bytes = sum(search.searched_bytes for search in searches)
+    assert searched_bytes <= len(stream) + 3 * len(pieces)
+    assert searched_bytes > 0 or len(pieces) == 1 or isinstance(reads, Tail)  # who need no search without CR
 
 
 def test_a_large_event_in_small_pieces() -> None:

@@ -72,13 +72,14 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     _recent: list[bytes] = LATER
     _tell_at: int = PROGRESS_TOKENS
     _begun: bool = False
-    _calm: bool = False  # nothing in the answer has to be undone at the moment
+    _calm: bool = False  # only what is not plain has to be looked at for what may have to be undone
+    _swift: bool = False  # streaming, calm, and nothing is watched for
     _thinking: bool = False
     _watching: bool = False  # for content to begin, or for the answer after the thinking
     _head: AnswerHead = LATER
     _judge: Judge = LATER
     _plain: Callable[[bytes], object] = LATER
-    _undo: Undo | None = None
+    _undo: Undo | None = None  # of a stream, as long as it is calm, none is needed
 
     # -- Reader: what the engine does -------------------------------------------------------------
 
@@ -91,29 +92,29 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             self._head = head
             if complete:
                 self._connection = None  # it is free for others, whatever this answer is
-            self._judge_head(head)
+            failure = failure_of_head(head, self._order.request)
+            if failure is not None:
+                self._fail(failure)
+                return
+            self._choose_judge(head)
             if body or complete:
-                self._read(body, complete=complete)
+                self._look(body, complete=complete)
         except Exception as bug:  # noqa: BLE001 - see `read`
             self._give_up(bug)
 
-    def _judge_head(self, head: AnswerHead) -> None:
-        failure = failure_of_head(head, self._order.request)
-        if failure is not None:
-            self._fail(failure)
-            return
+    def _choose_judge(self, head: AnswerHead) -> None:
         self._held, self._recent = [], []
-        request, route = self._order.request, self._order.route
-        streamed = request.stream and head.status == 200
+        request, served_as = self._order.request, self._order.route.served_as
         grammar = grammar_of(request.api)
         self._plain = grammar.plain.fullmatch
-        self._judge = (
-            StreamJudge(grammar, request.sequences)
-            if streamed
-            else WholeJudge(grammar, refused=head.status != 200, until_close=head.until_close)
-        )
-        if streamed or route.served_as is not None:
-            self._undo = self._what_to_undo(streamed=streamed)
+        if request.stream and head.status == 200:
+            self._judge = StreamJudge(grammar, request.sequences)
+            self._calm = served_as is None
+        else:
+            refused = head.status != 200
+            self._judge = WholeJudge(grammar, refused=refused, until_close=head.until_close)
+            if served_as is not None:
+                self._undo = self._what_to_undo(streamed=False)
 
     def _what_to_undo(self, *, streamed: bool) -> Undo:
         order, route = self._order, self._order.route
@@ -128,29 +129,35 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
         try:
-            if complete or self._stage is not STREAMING:
+            if complete or not self._swift:
                 self._read(body, complete=complete)
                 return
             recent = self._recent
             recent.append(body)
-            if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
+            if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES:
                 self._take_stock()
             # No `in`: of bytes it first takes what is looked for as a number, and drops the error.
-            if not self._calm or body.find(USAGE) >= 0 or self._plain(body) is None:
+            if body.find(USAGE) >= 0 or self._plain(body) is None:
                 body = self._undone(body)
             self._exchange.write(body)
         except Exception as bug:  # noqa: BLE001 - nobody else would hear of it, and the place would be lost
             self._give_up(bug)
 
     def _read(self, body: bytes, *, complete: bool) -> None:
-        """The beginning or the end of an answer."""
+        """The beginning or the end of an answer, or what of its middle has to be looked at."""
         if complete:
             self._connection = None
         if self._stage is HOLDING:
             self._look(body, complete=complete)
         elif self._stage is STREAMING:
             self._recent.append(body)
-            self._end(self._undone(body))
+            if complete:
+                self._end(self._undone(body))
+                return
+            if len(self._recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
+                self._take_stock()
+            self._exchange.write(self._undone(body))
+            self._swift = self._calm and not self._watching
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""
@@ -240,18 +247,20 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if self._stage is not HOLDING:
             return
         self._stage = STREAMING
-        self._order.parts.clear()
-        judge, head, exchange = self._judge, self._head, self._exchange
+        order, judge, head = self._order, self._judge, self._head
+        order.parts.clear()
         held = b"".join(self._held)
         self._held.clear()
-        if judge.begun or not judge.streamed:
+        streamed, begun, thinking = judge.streamed, judge.begun, judge.reasoning
+        if begun or not streamed:
             self._house.answered(self._leg)
-        self._begun, self._thinking = judge.begun, judge.reasoning
-        self._watching = judge.streamed and (not judge.begun or judge.reasoning)
+        self._begun, self._thinking = begun, thinking
+        self._watching = streamed and (thinking or not begun)
         judge.begin(held)
-        length = None if self._undo else head.length
-        lines = answer_lines(head, self._order, self._leg, self._house, streamed=judge.streamed)
-        exchange.start(head.status, lines, length, self._undone(held))
+        length = None if streamed or self._undo is not None else head.length
+        lines = answer_lines(head, order, self._leg, self._house, streamed=streamed)
+        self._exchange.start(head.status, lines, length, self._undone(held))
+        self._swift = self._calm and not self._watching
         if complete:
             self._end(b"")
 
@@ -294,10 +303,17 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             self._house.leave(self._leg, usage)
 
     def _undone(self, body: bytes) -> bytes:
-        if self._undo is None:
+        """What may leave of the next bytes of a committed answer, and as what."""
+        if self._calm and body.find(USAGE) < 0 and self._plain(body) is not None:
             return body
-        body = self._undo.feed(body)
-        self._calm = self._undo.calm
+        undo = self._undo
+        if undo is None:
+            if not self._judge.streamed:
+                return body
+            undo = self._undo = self._what_to_undo(streamed=True)
+        body = undo.feed(body)
+        self._calm = undo.calm
+        self._swift = self._swift and self._calm
         return body
 
     def _remainder(self) -> bytes:
@@ -352,7 +368,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             self.over.set_exception(bug)
 
     def _close(self) -> None:
-        self._stage = OVER
+        self._stage, self._swift = OVER, False
         self._exchange.flow = None
         if self._hold_timer is not None:
             self._hold_timer.cancel()

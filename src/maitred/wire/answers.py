@@ -33,6 +33,9 @@ class Says(IntEnum):
     DONE = 4
 
 
+NOTHING, REASONING, CONTENT, ERROR, SAID_DONE = Says
+
+
 class End(Struct, frozen=True):
     """How a stream ended: whole (its terminal condition was there), in an error event, and its usage.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from maitred.core.outcome import FailureKind
 from maitred.core.words import Api, Failure, Usage
 from maitred.wire import anthropic, native, openai
-from maitred.wire.answers import Grammar, Says, is_json, usage_near_end
+from maitred.wire.answers import ERROR, NOTHING, REASONING, Grammar, Says, is_json, usage_near_end
 from maitred.wire.sse import Event, Scanner, Tail
 
 USAGE_TAIL_BYTES = 4096
@@ -58,29 +58,23 @@ class Judge(Protocol):
         """The answer is over: what was wrong with it, and its usage."""
 
 
-class StreamJudge:
+class StreamJudge(Struct, eq=False):  # a Struct, because one is made for each stream
     """A stream of server-sent events."""
 
-    __slots__ = (
-        "_carry", "_closed_by", "_grammar", "_opening", "_scanner", "_sequences", "_tail", "begun",
-        "reasoning", "streamed",
-    )  # fmt: skip
-
-    def __init__(self, grammar: Grammar, sequences: int) -> None:
-        self.begun = False
-        self.reasoning = False
-        self.streamed = True
-        self._grammar = grammar
-        self._sequences = sequences
-        self._scanner = Scanner()
-        self._opening: list[Event] = []
-        self._tail: Tail | None = None
-        self._carry = b""
-        self._closed_by = b""
+    _grammar: Grammar
+    _sequences: int
+    begun: bool = False
+    reasoning: bool = False
+    streamed: bool = True
+    _scanner: Scanner | None = None
+    _opening: list[Event] = []
+    _tail: Tail | None = None
+    _carry: bytes = b""
+    _closed_by: bytes = b""
 
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
         """See Judge."""
-        if self._listen(body) is Says.ERROR:
+        if self._listen(body) is ERROR:
             return _ERROR
         if complete and not self.begun:
             return Failure(FailureKind.TRUNCATED, detail="the stream ended before any content")
@@ -89,33 +83,40 @@ class StreamJudge:
     def begin(self, held: bytes) -> None:
         """See Judge."""
         self._tail = Tail(held, self._grammar.token)
-        self._look_for_closing(held)
+        if self._grammar.closing is not None:
+            self._look_for_closing(held)
 
     def note(self, body: bytes) -> int:
         """See Judge."""
-        if self._tail is None:
+        tail, grammar = self._tail, self._grammar
+        if tail is None:
             return 0
-        self._tail.feed(body)
-        if not self.begun:
-            self._listen(body)  # an error among it is found at the end
-        if self.reasoning and self._grammar.answer_begins.search(body):
-            self.reasoning = False
-        self._look_for_closing(body)
-        return self._tail.events
+        if body:
+            tail.feed(body)
+            if not self.begun:
+                self._listen(body)  # an error among it is found at the end
+            if self.reasoning and grammar.answer_begins.search(body):
+                self.reasoning = False
+            if grammar.closing is not None:
+                self._look_for_closing(body)
+        return tail.events
 
     def end(self) -> tuple[Failure | None, Usage | None]:
         """See Judge."""
-        if self._tail is None:
+        tail, grammar = self._tail, self._grammar
+        if tail is None:
             return None, None
         if self._closed_by:
-            usage_told = usage_near_end(self._tail.text()[-USAGE_TAIL_BYTES:], self._grammar.read_usage)
-            ended = self._grammar.judge_end([Event(self._closed_by, b"")], self._sequences)
+            usage_told = usage_near_end(tail.text()[-USAGE_TAIL_BYTES:], grammar.read_usage)
+            ended = grammar.judge_end([Event(self._closed_by, b"")], self._sequences)
             end = structs.replace(ended, usage=usage_told)
         else:
-            end = self._grammar.judge_end(self._opening + self._tail.last(), self._sequences)
-        usage = end.usage or Usage(exact=False)
-        if not usage.exact:
-            usage = structs.replace(usage, output_tokens=self._tail.events)
+            end = grammar.judge_end(self._opening + tail.last(), self._sequences)
+        usage = end.usage
+        if usage is None:
+            usage = Usage(0, 0, tail.events, False)
+        elif not usage.exact:
+            usage = structs.replace(usage, output_tokens=tail.events)
         if end.whole:
             return None, usage
         if end.error:
@@ -124,25 +125,26 @@ class StreamJudge:
 
     def _look_for_closing(self, body: bytes) -> None:
         """See whether the last event has begun, where that is told apart by its name."""
-        if (closing := self._grammar.closing) is None:
-            return
+        assert self._grammar.closing is not None  # noqa: S101 - who calls has looked
         seen = self._carry + body
-        for found in closing.finditer(seen):
+        for found in self._grammar.closing.finditer(seen):
             self._closed_by = found[1]
         self._carry = seen[-CLOSING_BYTES_MAX:]
 
     def _listen(self, body: bytes) -> Says:
         """Read as far as the first event that says something; it decides `begun` and `reasoning`."""
-        grammar = self._grammar
-        for event in self._scanner.feed(body):
+        grammar, scanner = self._grammar, self._scanner
+        if scanner is None:
+            scanner = self._scanner = Scanner()
+        for event in scanner.feed(body):
             if event.name == grammar.opening:
                 self._opening = [event]
             said = grammar.says(event)
-            if said is not Says.NOTHING:
-                self.begun = said is not Says.ERROR
-                self.reasoning = said is Says.REASONING
+            if said is not NOTHING:
+                self.begun = said is not ERROR
+                self.reasoning = said is REASONING
                 return said
-        return Says.NOTHING
+        return NOTHING
 
 
 class WholeJudge:

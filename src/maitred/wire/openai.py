@@ -12,7 +12,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 from maitred.core.words import Usage
-from maitred.wire.answers import UNREADABLE, End, Grammar, Says
+from maitred.wire.answers import (
+    CONTENT,
+    ERROR,
+    NOTHING,
+    REASONING,
+    SAID_DONE,
+    UNREADABLE,
+    End,
+    Grammar,
+    Says,
+)
 from maitred.wire.sse import DONE, Event
 
 # An answer token in a stream that began with reasoning. Inside a JSON string the quotes would be escaped,
@@ -64,44 +74,47 @@ _usage = msgspec.json.Decoder(_Usage).decode
 def says(event: Event) -> Says:
     """Judge one event of a chat or completions stream."""
     if event.data == DONE:
-        return Says.DONE
+        return SAID_DONE
     if event.name == b"error":
-        return Says.ERROR
+        return ERROR
     try:
         chunk = _chunk(event.data)
     except UNREADABLE:
-        return Says.CONTENT
+        return CONTENT
     if chunk.error is not None:
-        return Says.ERROR
+        return ERROR
     reasoning = False
     for choice in chunk.choices or ():
         delta = choice.delta
         if choice.text or choice.finish_reason:
-            return Says.CONTENT
+            return CONTENT
         if delta is None:
             continue
         if delta.content or delta.tool_calls or delta.refusal or delta.function_call:
-            return Says.CONTENT
+            return CONTENT
         reasoning = reasoning or bool(delta.reasoning or delta.reasoning_content)
-    return Says.REASONING if reasoning else Says.NOTHING
+    return REASONING if reasoning else NOTHING
 
 
 def judge_end(last: list[Event], sequences: int) -> End:
     """Judge the last events. [DONE] ends a stream; so does the only choice's finish reason."""
     whole = error = False
     usage: Usage | None = None
-    for event in last:
+    for event in reversed(last):
         if event.data == DONE:
             whole = True
             continue
-        error = error or event.name == b"error"
+        if event.name == b"error":
+            error = True
         try:
             chunk = _chunk(event.data)
         except UNREADABLE:
             continue
-        error = error or chunk.error is not None
-        usage = _as_usage(chunk.usage) or usage
-        if sequences == 1 and any(choice.finish_reason for choice in chunk.choices or ()):
+        if chunk.error is not None:
+            error = True
+        if usage is None:
+            usage = _as_usage(chunk.usage)
+        if not whole and sequences == 1 and any(choice.finish_reason for choice in chunk.choices or ()):
             whole = True
     return End(whole and not error, error, usage)
 
@@ -141,7 +154,7 @@ GRAMMAR = Grammar(
     token=b"data",
     opening=None,
     answer_begins=ANSWER_BEGINS,
-    plain=re.compile(rb"(?:data: \{.++\n\n)++"),
+    plain=re.compile(rb"(?:data: [{\[].++\n\n)++"),
     strict_clients=True,
     says=says,
     judge_end=judge_end,

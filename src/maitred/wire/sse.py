@@ -9,7 +9,8 @@ last events can be judged when the stream is over.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from msgspec import Struct
 
 EVENT_BYTES_MAX = 4 * 1024 * 1024
 """An event larger than this is given up on: no Scanner tells it, and it is not held until it is whole."""
@@ -26,7 +27,7 @@ BOUNDARY = re.compile(_LINE_END + _LINE_END)
 _BOUNDARY_WITHOUT_CR = re.compile(rb"\n\n")  # found five times as fast, and all that engines send
 
 
-class Event(NamedTuple):
+class Event(Struct, frozen=True, gc=False):
     """One dispatched event: its name (b"" when none was given) and its payload, data lines joined by LF."""
 
     name: bytes
@@ -36,7 +37,7 @@ class Event(NamedTuple):
 def parse(block: bytes) -> Event | None:
     """One event from the lines of its block; None when it carries no data (comments, ids, retries)."""
     line = block.strip(b"\n")
-    if line.startswith(b"data: ") and b"\n" not in line and b"\r" not in line:
+    if line.startswith(b"data: ") and line.find(b"\n") < 0 and line.find(b"\r") < 0:
         return Event(b"", line[6:])  # as nearly all are
     name, data = b"", []
     for line in _lines(block):
@@ -48,6 +49,18 @@ def parse(block: bytes) -> Event | None:
         elif field == b"event":
             name = value
     return Event(name, b"\n".join(data)) if data else None
+
+
+def _parsed(blocks: list[bytes]) -> list[Event]:
+    return [event for block in blocks if (event := parse(block)) is not None]
+
+
+def _first_line_end(data: bytes) -> bytes:
+    """How the first line ends, b"" while that is not known."""
+    if data.find(b"\r") < 0:
+        return b"\n" if data.find(b"\n") >= 0 else b""
+    found = FIRST_LINE_END.search(data)
+    return found[0] if found is not None else b""
 
 
 def _lines(block: bytes) -> list[bytes]:
@@ -72,7 +85,16 @@ class Blocks:
 
         One larger than EVENT_BYTES_MAX may come in parts: the rest is handed out once it is larger.
         """
-        rest, blocks, start = self.rest, [], 0
+        rest = self.rest
+        if not rest and data.find(b"\r") < 0:
+            *whole, unfinished = data.split(b"\n\n")
+            blocks = [block + b"\n\n" for block in whole]
+            if len(unfinished) <= EVENT_BYTES_MAX:
+                rest += unfinished
+            else:
+                blocks.append(unfinished)
+            return blocks
+        blocks, start = [], 0
         at = max(0, len(rest) - 2) if rest else 0  # a line end and a CR may wait for what comes next
         rest += data
         search = (_BOUNDARY_WITHOUT_CR if rest.find(b"\r", at) < 0 else BOUNDARY).search
@@ -90,11 +112,11 @@ class Blocks:
 class Scanner:
     """Feed bytes, get events."""
 
-    __slots__ = ("_blocks", "_bom")
+    __slots__ = ("_blocks", "_first")
 
     def __init__(self) -> None:
         self._blocks = Blocks()
-        self._bom = BOM
+        self._first = True  # no block has been complete yet
 
     @property
     def rest(self) -> bytes:
@@ -103,12 +125,13 @@ class Scanner:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events completed by `data`, in order; those without data or over the limit are left out."""
-        events = []
-        for block in self._blocks.feed(data):
-            if len(block) <= EVENT_BYTES_MAX and (event := parse(block.removeprefix(self._bom))) is not None:
-                events.append(event)
-            self._bom = b""
-        return events
+        blocks = self._blocks.feed(data)
+        if self._first and blocks:
+            self._first = False
+            blocks[0] = blocks[0].removeprefix(BOM)
+        return [
+            event for block in blocks if len(block) <= EVENT_BYTES_MAX and (event := parse(block)) is not None
+        ]
 
 
 class Tail:
@@ -131,12 +154,12 @@ class Tail:
 
     def feed(self, data: bytes) -> None:
         """Take note of the next bytes."""
-        seen = self._carry + data
-        if not self._mark and (line := FIRST_LINE_END.search(seen)) is not None:
-            self._mark = 2 * line[0] + self._start
-        if self._mark:
-            self.events += seen.count(self._mark)
-            self._carry = seen[1 - len(self._mark) :]
+        seen, mark = self._carry + data, self._mark
+        if not mark and (line_end := _first_line_end(seen)):
+            mark = self._mark = 2 * line_end + self._start
+        if mark:
+            self.events += seen.count(mark)
+            self._carry = seen[1 - len(mark) :]
         else:
             self._carry = seen[-1:]  # a CR may be half a line end
         self._parts.append(data)
@@ -155,11 +178,8 @@ class Tail:
         if b"\r" in end:
             # What follows a last CR shows that it ends a line.
             return Scanner().feed(end + b":")[-LAST_EVENTS:]
-        events: list[Event] = []
-        stop = end.rfind(b"\n\n")
-        while stop >= 0 and len(events) < LAST_EVENTS:
-            start = end.rfind(b"\n\n", 0, stop)
-            if (event := parse(end[max(0, start) : stop])) is not None:
-                events.insert(0, event)
-            stop = start
+        blocks = end.rsplit(b"\n\n", LAST_EVENTS + 1)
+        events = _parsed(blocks[-1 - LAST_EVENTS : -1])
+        if len(events) < LAST_EVENTS and len(blocks) > LAST_EVENTS + 1:  # some of them carry no data
+            events = _parsed(end.rsplit(b"\n\n")[:-1])[-LAST_EVENTS:]
         return events
