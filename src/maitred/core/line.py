@@ -52,20 +52,31 @@ class Line:
 
     def learn(self, x: float, seen: float) -> None:
         """At `x`, not below nought, it was so much, above it."""
-        thought = self.base + self.slope * x
-        off = max(-OFF_MAX, min(OFF_MAX, math.log(seen / thought)))
-        self.told = told = self.told + 1
-        self.error += (abs(off) - self.error) / min(told, MEMORY)
+        base, slope = self.base, self.slope
+        base_variance, slope_variance, covariance = self.base_variance, self.slope_variance, self.covariance
+        thought = base + slope * x
+        off = math.log(seen / thought)
+        if off > OFF_MAX:
+            off = OFF_MAX
+        elif off < -OFF_MAX:
+            off = -OFF_MAX
+        far = abs(off)
+        told = self.told = self.told + 1
+        self.error += (far - self.error) / (told if told < MEMORY else MEMORY)
         # How much of the prediction each parameter is: the gradient of its logarithm by theirs.
-        base_part = self.base / thought
+        base_part = base / thought
         slope_part = 1 - base_part
-        base_gain = self.base_variance * base_part + self.covariance * slope_part
-        slope_gain = self.covariance * base_part + self.slope_variance * slope_part
-        noise = max(1.0, abs(off) / CLIP)
+        base_gain = base_variance * base_part + covariance * slope_part
+        slope_gain = covariance * base_part + slope_variance * slope_part
+        noise = far / CLIP if far > CLIP else 1.0
         whole = noise + base_part * base_gain + slope_part * slope_gain
-        self.base = min(MOST, max(LEAST, self.base * math.exp(off * base_gain / whole)))
-        self.slope = min(MOST, max(LEAST, self.slope * math.exp(off * slope_gain / whole)))
+        base *= math.exp(off * base_gain / whole)
+        slope *= math.exp(off * slope_gain / whole)
+        self.base = LEAST if base < LEAST else MOST if base > MOST else base
+        self.slope = LEAST if slope < LEAST else MOST if slope > MOST else slope
         drift = DRIFT * noise  # one outlier changes little, many in a row say that it is another line now
-        self.base_variance = min(UNKNOWN, self.base_variance - base_gain * base_gain / whole + drift)
-        self.slope_variance = min(UNKNOWN, self.slope_variance - slope_gain * slope_gain / whole + drift)
-        self.covariance -= base_gain * slope_gain / whole
+        base_variance = base_variance - base_gain * base_gain / whole + drift
+        slope_variance = slope_variance - slope_gain * slope_gain / whole + drift
+        self.base_variance = base_variance if base_variance < UNKNOWN else UNKNOWN
+        self.slope_variance = slope_variance if slope_variance < UNKNOWN else UNKNOWN
+        self.covariance = covariance - base_gain * slope_gain / whole
