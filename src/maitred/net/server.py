@@ -95,11 +95,15 @@ class ServerConnection(asyncio.Protocol):
         self._unsent = 0
         self._fed = 0
         self._alone = True
+        self._head_bytes = 0
+        self._head_over = False
+        self._head: RequestHead | None = None
+        self._expects = False
         self.client = ""
-        self._begin()
         self.deadline = sweep.now + limits.keep_alive_s
 
     def _begin(self) -> None:
+        """Expect a head that is not known."""
         self._url = b""
         self._fields: dict[bytes, bytes] = {}
         self._repeated: list[tuple[bytes, bytes]] = []
@@ -111,7 +115,7 @@ class ServerConnection(asyncio.Protocol):
         self._head_at = 0.0
         self._head_bytes = 0
         self._head_over = False
-        self._head: RequestHead | None = None
+        self._head = None
         self._cut_short = False
         self._refusal: Refusal | None = None
 
@@ -308,6 +312,7 @@ class ServerConnection(asyncio.Protocol):
     def _parse(self, data: bytes) -> None:
         if self._parser is None:
             self._parser = httptools.HttpRequestParser(self)
+            self._begin()
         while True:
             try:
                 self._parser.feed_data(data)
