@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 RESET = struct.pack("ii", 1, 0)
 """Value of SO_LINGER that makes a close a reset."""
+LAST_CHUNK = b"0\r\n\r\n"
 LATER: Any = None
 """Of what is not known before an answer begins."""
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -159,17 +160,28 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
             line.transport.writelines((self._head(status, headers, length), body))
         line.done(self, self._keep)
 
-    def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
-        """Begin a streamed answer with its first piece; `length` when it is known, else chunks."""
-        self._chunked = length is None and self.head.http11
+    def start(
+        self, status: int, headers: bytes, length: int | None, body: bytes, complete: bool = False
+    ) -> None:
+        """Begin a streamed answer with its first piece; `length` when it is known, else chunks.
+
+        `complete`: that piece is all of it.
+        """
+        self._write = self._line.transport.writelines
         if length is not None:
             headers += b"content-length: %d\r\n" % length
-        elif self._chunked:
+        elif self.head.http11:
+            self._chunked = True
             headers += b"transfer-encoding: chunked\r\n"
+            if body:
+                body = b"%x\r\n%b\r\n" % (len(body), body)
+            if complete:
+                body += LAST_CHUNK
         else:
             self._keep, self._by_close = False, True
-        self._write = self._line.transport.writelines
-        self._write((self._head(status, headers, b"\r\n" + self._framed(body)),))
+        self._write((self._head(status, headers, b"\r\n" + body),))
+        if complete:
+            self._line.done(self, self._keep and not self._site.draining)
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
@@ -179,13 +191,11 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     def end(self, body: bytes = b"") -> None:
         """The streamed answer is complete with this last piece."""
         if self._chunked:
-            self._write((self._framed(body) + b"0\r\n\r\n",))
+            framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            self._write((framed + LAST_CHUNK,))
         elif body:
             self._write((body,))
         self._line.done(self, self._keep and not self._site.draining)
-
-    def _framed(self, body: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(body), body) if body and self._chunked else body
 
     def abort(self) -> None:
         """Break the connection, so that nobody takes what was sent for a whole answer."""

@@ -36,8 +36,10 @@ class Exchange(Protocol):
     def respond(self, status: int, headers: bytes, body: bytes) -> None:
         """Answer whole; `headers` are lines."""
 
-    def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:
-        """Begin a stream with its first piece; `length` in bytes when known."""
+    def start(
+        self, status: int, headers: bytes, length: int | None, body: bytes, complete: bool = False
+    ) -> None:
+        """Begin a stream with its first piece, which may be all; `length` in bytes when known."""
 
     def write(self, body: bytes) -> None:
         """More of the stream."""

@@ -259,7 +259,15 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         judge.begin(held)
         length = None if streamed or self._undo is not None else head.length
         lines = answer_lines(head, order, self._leg, self._house, streamed=streamed)
-        self._exchange.start(head.status, lines, length, self._undone(held))
+        body, exchange = self._undone(held), self._exchange
+        if complete:
+            self._take_stock()
+            failure, usage = judge.end()
+            if failure is None:  # it leaves in one piece
+                exchange.start(head.status, lines, length, body + self._remainder(), complete=True)
+                self._finish(None, usage)
+                return
+        exchange.start(head.status, lines, length, body)
         self._swift = self._calm and not self._watching
         if complete:
             self._end(b"")

@@ -101,12 +101,21 @@ class ModelCall:
         self.status, self.headers = status, headers
         self._parts.append(body)
 
-    def start(self, status: int, headers: bytes, length: int | None, body: bytes) -> None:  # noqa: ARG002
+    def start(
+        self,
+        status: int,
+        headers: bytes,
+        length: int | None,  # noqa: ARG002
+        body: bytes,
+        complete: bool = False,
+    ) -> None:
         """See Exchange."""
         self.started = True
         self.status, self.headers = status, headers
         self._streamed = self._streamed and status == 200
         self.write(body)
+        if complete:
+            self.over = self.whole = True
 
     def write(self, body: bytes) -> None:
         """See Exchange."""

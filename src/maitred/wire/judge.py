@@ -136,7 +136,7 @@ class StreamJudge(Struct, eq=False):  # a Struct, because one is made for each s
         grammar, scanner = self._grammar, self._scanner
         if scanner is None:
             scanner = self._scanner = Scanner()
-        for event in scanner.feed(body):
+        for event in scanner.each(body):
             if event.name == grammar.opening:
                 self._opening = [event]
             said = grammar.says(event)

@@ -9,6 +9,7 @@ last events can be judged when the stream is over.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -125,13 +126,17 @@ class Scanner:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events completed by `data`, in order; those without data or over the limit are left out."""
+        return list(self.each(data))
+
+    def each(self, data: bytes) -> Iterator[Event]:
+        """The same, one after the other; who has heard enough may leave the rest unread."""
         blocks = self._blocks.feed(data)
         if self._first and blocks:
             self._first = False
             blocks[0] = blocks[0].removeprefix(BOM)
-        return [
-            event for block in blocks if len(block) <= EVENT_BYTES_MAX and (event := parse(block)) is not None
-        ]
+        for block in blocks:
+            if len(block) <= EVENT_BYTES_MAX and (event := parse(block)) is not None:
+                yield event
 
 
 class Tail:
