@@ -62,7 +62,7 @@ class Line:
             off = -OFF_MAX
         far = abs(off)
         told = self.told = self.told + 1
-        self.error += (far - self.error) / (told if told < MEMORY else MEMORY)
+        self.error += (far - self.error) / min(told, MEMORY)
         # How much of the prediction each parameter is: the gradient of its logarithm by theirs.
         base_part = base / thought
         slope_part = 1 - base_part
@@ -72,11 +72,9 @@ class Line:
         whole = noise + base_part * base_gain + slope_part * slope_gain
         base *= math.exp(off * base_gain / whole)
         slope *= math.exp(off * slope_gain / whole)
-        self.base = LEAST if base < LEAST else MOST if base > MOST else base
-        self.slope = LEAST if slope < LEAST else MOST if slope > MOST else slope
+        self.base = base if LEAST < base < MOST else min(MOST, max(LEAST, base))
+        self.slope = slope if LEAST < slope < MOST else min(MOST, max(LEAST, slope))
         drift = DRIFT * noise  # one outlier changes little, many in a row say that it is another line now
-        base_variance = base_variance - base_gain * base_gain / whole + drift
-        slope_variance = slope_variance - slope_gain * slope_gain / whole + drift
-        self.base_variance = base_variance if base_variance < UNKNOWN else UNKNOWN
-        self.slope_variance = slope_variance if slope_variance < UNKNOWN else UNKNOWN
+        self.base_variance = min(UNKNOWN, base_variance - base_gain * base_gain / whole + drift)
+        self.slope_variance = min(UNKNOWN, slope_variance - slope_gain * slope_gain / whole + drift)
         self.covariance = covariance - base_gain * slope_gain / whole
