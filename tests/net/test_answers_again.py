@@ -72,7 +72,7 @@ def parsed(answers: Sequence[Sequence[bytes]], *, apart: bool = False) -> list[T
     """The same where everything is parsed."""
     with (
         patch.object(Repeats, "body", lambda _self, _data: None),
-        patch.object(ClientConnection, "_may_come_again", lambda _self: False),
+        patch.object(ClientConnection, "_learn_stream", lambda _self, _raw: None),
     ):
         return told(answers, apart=apart)
 

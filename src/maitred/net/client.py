@@ -236,74 +236,72 @@ class ClientConnection(asyncio.Protocol):
     def _begin(self, reader: Reader, data: bytes) -> None:
         """A head has come that has no known one's form, or more of it."""
         head: AnswerHead | None = None
-        if self._parser is None:
-            self._ready()
-        try:
-            if self._head_bytes:
-                self._parser.feed_data(data)
-            else:
-                head = self._parse_first(data)
-        except NOT_HTTP as error:
-            trouble = f"not HTTP: {error}"
-        else:
-            now = self._sweep.now
-            self.heard_at = now
+        rest = data
+        if not self._head_bytes:
+            if self._parser is None:
+                self._ready()
+            end = data.find(b"\r\n\r\n", 0, KNOWN_BYTES_MAX) + 4
+            if end > 3:
+                raw, rest = data[:end], data[end:]
+                head = self._owner.streams.get(raw)
+                if head is not None:  # the parser gets another that is framed alike
+                    self._head_over = self._chunked = True
+                    rest = IN_CHUNKS + rest
+                elif self._parsed(raw):
+                    head = self._learn_stream(raw)
+                else:
+                    return
+        if not self._parsed(rest):
+            return
+        now = self._sweep.now
+        self.heard_at = now
+        self._head_bytes += len(data)
+        if not self._head_over:
             self.deadline = now + self._patience.idle_s
-            self._head_bytes += len(data)
-            if self._head_over:
-                self._told_head = True
-                self._tell_head(reader, head, data)
-                return
-            if self._head_bytes <= HEAD_BYTES_MAX:
-                return
-            trouble = "the head of the answer is too large"
-        self._lose(FailureKind.BAD_RESPONSE, trouble)  # now, as above
-
-    def _parse_first(self, data: bytes) -> AnswerHead | None:
-        """Parse the first read of an answer; the head of a stream, if it is known or may come again.
-
-        In place of a known one the parser gets another that is framed alike.
-        """
-        parse, streams = self._parser.feed_data, self._owner.streams
-        end = data.find(b"\r\n\r\n", 0, KNOWN_BYTES_MAX) + 4
-        raw = data[:end] if end > 3 else data
-        head = streams.get(raw)
-        if head is not None:
-            self._head_over = self._chunked = True
-            parse(IN_CHUNKS)
-        else:
-            parse(raw)
-            # The head ends where it was cut, for what was body of it would have been told.
-            if self._head_over and not self._bodies and not self._complete and self._may_come_again():
-                if len(streams) >= KNOWN_MAX:
-                    streams.clear()
-                head = streams[raw] = AnswerHead(200, self._headers, None)
-        if len(raw) < len(data):
-            parse(data[end:])
-        return head
-
-    def _may_come_again(self) -> bool:
-        """Whether this is the head of a stream after which the connection may carry another."""
-        codings = [value.lower() for name, value in self._headers if name == b"transfer-encoding"]
-        return (
-            codings == [b"chunked"]
-            and self._parser.get_status_code() == 200
-            and self._parser.should_keep_alive()
-        )
-
-    def _tell_head(self, reader: Reader, head: AnswerHead | None, data: bytes) -> None:
-        """Begin the answer with what `data`, the read that ended its head, had of its body."""
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._lose(FailureKind.BAD_RESPONSE, "the head of the answer is too large")
+            return
         body, complete = _taken(self._bodies), self._complete
-        self._in_chunks = self._chunked
         if head is None:
             until_close = self._length is None and not self._chunked
             head = AnswerHead(self._parser.get_status_code(), self._headers, self._length, until_close)
             # Bytes that were only a part of the head may be a whole one where they come by themselves.
             whole = complete and self._keep and self._head_bytes == len(data)
             self._repeats.learn(data, head, len(body) if whole else 0)
+        self._in_chunks = self._chunked
         if complete:
             self._finish()
+        else:
+            self._told_head = True
+            self.deadline = now + self._patience.idle_s
         reader.begin(head, body, complete)
+
+    def _parsed(self, data: bytes) -> bool:
+        """Whether these bytes were what may come; if not, the reader is told."""
+        try:
+            self._parser.feed_data(data)
+        except NOT_HTTP as error:
+            trouble = f"not HTTP: {error}"
+        else:
+            return True
+        self._lose(FailureKind.BAD_RESPONSE, trouble)  # only now, as above
+        return False
+
+    def _learn_stream(self, raw: bytes) -> AnswerHead | None:
+        """The head that was parsed from these bytes, if it is a stream's that may come again.
+
+        It must end with them: of what is behind it something would have been told.
+        """
+        codings = [value.lower() for name, value in self._headers if name == b"transfer-encoding"]
+        if codings != [b"chunked"] or not self._head_over or self._bodies or self._complete:
+            return None
+        if self._parser.get_status_code() != 200 or not self._parser.should_keep_alive():
+            return None
+        streams = self._owner.streams
+        if len(streams) >= KNOWN_MAX:
+            streams.clear()
+        head = streams[raw] = AnswerHead(200, self._headers, None)
+        return head
 
     def eof_received(self) -> None:
         """See asyncio.Protocol; an answer without length or chunks is complete now."""
@@ -394,7 +392,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The head is over, unless it was an interim one (1xx)."""
-        if self._parser.get_status_code() >= 200:
+        if not self._head_over and self._parser.get_status_code() >= 200:
             self._head_over = True
 
     def on_message_complete(self) -> None:
