@@ -7,7 +7,7 @@ the engine had cut it. Nothing is buffered here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import httptools
@@ -29,9 +29,9 @@ JOIN_BYTES_MAX = 16 * 1024
 class AnswerHead(Struct):
     """Status and headers of an answer (names in lower case).
 
-    `length` None: it comes in chunks, or, `until_close`, ends with the connection. Answers alike but for
-    their lengths share `headers`, and `lines`: what the reader made of those for the next of them, by what
-    it left out.
+    `length` None: it comes in chunks, or, `until_close`, ends with the connection. Whole answers alike but
+    for their lengths share a head, so of theirs the length is true only while `begin` runs; and `lines`: what
+    the reader made of the headers for the next of them, by what it left out.
     """
 
     status: int
@@ -70,11 +70,8 @@ class Owner(Protocol):
 
     heads: Known[AnswerHead]
 
-    def opened(self, connection: ClientConnection) -> None:
-        """It is connected."""
-
-    def freed(self, connection: ClientConnection) -> None:
-        """It may carry another request."""
+    def opened(self, connection: ClientConnection) -> Callable[[ClientConnection], object]:
+        """It is connected. What is returned is called whenever it may carry another request."""
 
     def lost(self, connection: ClientConnection) -> None:
         """It is closed."""
@@ -97,9 +94,10 @@ class ClientConnection(asyncio.Protocol):
     """One TCP or TLS connection to an endpoint, used for one request at a time."""
 
     __slots__ = (
-        "_bodies", "_burst", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_keep",
-        "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep", "_told_head",
-        "_transport", "authority", "deadline", "heard_at", "on_body", "reused", "sent_at", "url",
+        "_bodies", "_burst", "_chunked", "_complete", "_freed", "_head_bytes", "_head_over", "_headers",
+        "_keep", "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep",
+        "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "reused", "sent_at",
+        "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, burst: Burst, patience: Patience, owner: Owner) -> None:
@@ -186,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._line = self._burst.line(self._transport)
         self._sweep.add(self)
-        self._owner.opened(self)
+        self._freed = self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -195,8 +193,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         if not self._head_bytes and (again := self._repeats.body(data)) is not None:
-            known = self._repeats.head  # by others at this moment, too
-            head = AnswerHead(known.status, known.headers, len(again), lines=known.lines)
+            head = self._repeats.head
+            head.length = len(again)
             self.heard_at = self._sweep.now
             self._free()
             reader.begin(head, again, True)
@@ -315,7 +313,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = None
         self.reused = True
         self.deadline = self._sweep.now + self._patience.keep_alive_s
-        self._owner.freed(self)
+        self._freed(self)
 
     # -- httptools callbacks ----------------------------------------------------------------------
 
