@@ -91,18 +91,22 @@ CLOSED = _Closed()
 
 
 class ClientConnection(asyncio.Protocol):
-    """One TCP or TLS connection to an endpoint, used for one request at a time."""
+    """One TCP or TLS connection to an endpoint, used for one request at a time.
+
+    `openings`: how the heads of requests begin that were sent by it, by their path; for those who send.
+    """
 
     __slots__ = (
         "_bodies", "_burst", "_chunked", "_complete", "_freed", "_head_bytes", "_head_over", "_headers",
         "_keep", "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep",
-        "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "reused", "sent_at",
-        "url",
+        "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "openings", "reused",
+        "sent_at", "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, burst: Burst, patience: Patience, owner: Owner) -> None:
         self.url = url
         self.authority = url.partition("://")[2].encode()
+        self.openings: dict[str, bytes] = {}
         self.reused = False
         self.deadline = NEVER
         self._sweep = sweep
@@ -152,8 +156,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = reader
         self.sent_at = now
         self.deadline = now + self._patience.first_byte_s
-        parts = (head, *body)
-        self._line.writelines((b"".join(parts),) if size <= JOIN_BYTES_MAX else parts)
+        self._line.writelines((head + b"".join(body),) if size <= JOIN_BYTES_MAX else (head, *body))
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the engine."""
