@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import Any
 
 from maitred.core.outcome import FailureKind
@@ -42,7 +43,7 @@ class Reading:
 
     def begin(self, head: AnswerHead, body: bytes, complete: bool) -> None:
         assert not self.over.is_set()
-        self.heads.append(head)
+        self.heads.append(copy(head))  # of a whole answer, the next may tell another length
         if body or complete:
             self.read(body, complete)
 

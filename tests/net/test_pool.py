@@ -86,7 +86,7 @@ def test_a_connection_that_is_just_closing_is_no_trap() -> None:
             await idle(at, 1)
             connection = at.pool.take(at.url)
             assert connection is not None
-            at.pool.freed(connection)
+            at.pool.opened(connection)(connection)  # idle again
             connection.abort()
             taken = at.pool.take(at.url)
             if taken is not None:

@@ -55,7 +55,8 @@ NO_KEYS: tuple[int, ...] = ()
 class Order(Struct, gc=False):
     """One request, read.
 
-    `parts` is the body for the engine, of `size` bytes in all, `forwarded` the header lines that go with it.
+    `parts` is the body for the engine, of `size` bytes in all, `forwarded` the header lines that go with it,
+    and `id_line` the one that tells its id.
     `hides_usage`: the client did not ask for the usage that the engine is asked for. `salt`: what the engine
     keeps the cache apart by. `shows_receipt`: the answer tells why it came from where it came from.
     """
@@ -66,6 +67,7 @@ class Order(Struct, gc=False):
     path: str
     parts: list[bytes | memoryview]
     size: int
+    id_line: bytes
     forwarded: bytes
     hides_usage: bool
     salt: str = ""
@@ -141,8 +143,9 @@ def read(
         edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
         parts = edit.apply(body, edits)
         size = sum(map(len, parts))
+    id_line = f"x-request-id: {request_id}\r\n".encode()
     return Order(
-        request, identity, route, path, parts, size, said.forwarded, hides_usage, salt, shows_receipt
+        request, identity, route, path, parts, size, id_line, said.forwarded, hides_usage, salt, shows_receipt
     )
 
 

@@ -7,7 +7,7 @@ the engine had cut it. Nothing is buffered here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import httptools
@@ -35,9 +35,10 @@ IN_CHUNKS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 class AnswerHead(Struct):
     """Status and headers of an answer (names in lower case).
 
-    `length` None: it comes in chunks, or, `until_close`, ends with the connection. Answers alike but for
-    their lengths share `headers`, and `lines`: what the reader made of those for the next of them, by what
-    it left out. `is_events` is whether they say server-sent events, None until a reader has looked.
+    `length` None: it comes in chunks, or, `until_close`, ends with the connection. Whole answers alike but
+    for their lengths share a head, so of theirs the length is true only while `begin` runs; and `lines`: what
+    the reader made of the headers for the next of them, by what it left out. `is_events` is whether they say
+    server-sent events, None until a reader has looked.
     """
 
     status: int
@@ -79,11 +80,8 @@ class Owner(Protocol):
     heads: Known[AnswerHead]
     streams: dict[bytes, AnswerHead]
 
-    def opened(self, connection: ClientConnection) -> None:
-        """It is connected."""
-
-    def freed(self, connection: ClientConnection) -> None:
-        """It may carry another request."""
+    def opened(self, connection: ClientConnection) -> Callable[[ClientConnection], object]:
+        """It is connected. What is returned is called whenever it may carry another request."""
 
     def lost(self, connection: ClientConnection) -> None:
         """It is closed."""
@@ -103,18 +101,22 @@ CLOSED = _Closed()
 
 
 class ClientConnection(asyncio.Protocol):
-    """One TCP or TLS connection to an endpoint, used for one request at a time."""
+    """One TCP or TLS connection to an endpoint, used for one request at a time.
+
+    `openings`: how the heads of requests begin that were sent by it, by their path; for those who send.
+    """
 
     __slots__ = (
-        "_bodies", "_burst", "_chunked", "_complete", "_head_bytes", "_head_over", "_headers", "_in_chunks",
-        "_keep", "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep",
-        "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "reused",
-        "sent_at", "url",
+        "_bodies", "_burst", "_chunked", "_complete", "_freed", "_head_bytes", "_head_over", "_headers",
+        "_in_chunks", "_keep", "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats",
+        "_sweep", "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "openings",
+        "reused", "sent_at", "url",
     )  # fmt: skip
 
     def __init__(self, url: str, sweep: Sweep, burst: Burst, patience: Patience, owner: Owner) -> None:
         self.url = url
         self.authority = url.partition("://")[2].encode()
+        self.openings: dict[str, bytes] = {}
         self.reused = False
         self.deadline = NEVER
         self._sweep = sweep
@@ -165,8 +167,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = reader
         self.sent_at = now
         self.deadline = now + self._patience.first_byte_s
-        parts = (head, *body)
-        self._line.writelines((b"".join(parts),) if size <= JOIN_BYTES_MAX else parts)
+        self._line.writelines((head + b"".join(body),) if size <= JOIN_BYTES_MAX else (head, *body))
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the engine."""
@@ -197,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._line = self._burst.line(self._transport)
         self._sweep.add(self)
-        self._owner.opened(self)
+        self._freed = self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -209,8 +210,8 @@ class ClientConnection(asyncio.Protocol):
             if self._head_bytes or self._in_chunks or (again := self._repeats.body(data)) is None:
                 self._begin(reader, data)
                 return
-            known = self._repeats.head  # by others at this moment, too
-            head = AnswerHead(known.status, known.headers, len(again), lines=known.lines)
+            head = self._repeats.head
+            head.length = len(again)
             self.heard_at = self._sweep.now
             self._free()
             reader.begin(head, again, True)
@@ -370,7 +371,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = None
         self.reused = True
         self.deadline = self._sweep.now + self._patience.keep_alive_s
-        self._owner.freed(self)
+        self._freed(self)
 
     # -- httptools callbacks ----------------------------------------------------------------------
 

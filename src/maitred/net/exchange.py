@@ -150,14 +150,20 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         """Answer whole. `headers` are lines without lengths or encodings of the transfer."""
         if self.status or self.gone:
             return
-        size, line = len(body), self._line
-        length = b"content-length: %d\r\n\r\n" % size if status != 204 else b"\r\n"
-        if self.head.method == "HEAD":
+        self.status = status
+        self.body = b""  # of no more use; who still names the exchange need not keep it
+        site, head, line, size = self._site, self.head, self._line, len(body)
+        if site.cors or site.draining or not (self._keep and head.keep_alive):
+            headers += self._more()
+        first = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
+        if head.method == "HEAD":
             body = b""
-        if size <= JOIN_BYTES_MAX:
-            line.transport.writelines((self._head(status, headers, length + body),))
+        if status == 204:
+            line.transport.writelines((b"%b%b\r\n%b" % (first, headers, body),))
+        elif size <= JOIN_BYTES_MAX:
+            line.transport.writelines((b"%b%bcontent-length: %d\r\n\r\n%b" % (first, headers, size, body),))
         else:
-            line.transport.writelines((self._head(status, headers, length), body))
+            line.transport.writelines((b"%b%bcontent-length: %d\r\n\r\n" % (first, headers, size), body))
         line.done(self, self._keep)
 
     def start(
@@ -230,12 +236,15 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     def _head(self, status: int, headers: bytes, rest: bytes) -> bytes:
         """The head of the answer, and the rest as far as it goes with it."""
         self.status = status
-        self.body = b""  # of no more use; who still names the exchange need not keep it
+        self.body = b""  # as above
+        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
+        return b"".join((line, headers, self._more(), rest))
+
+    def _more(self) -> bytes:
+        """What is to be said in each answer's head, which mostly is nothing."""
         site, head = self._site, self.head
-        if site.cors:
-            headers += cors.lines(site.cors, head.fields)
+        more = cors.lines(site.cors, head.fields) if site.cors else b""
         if site.draining or not (self._keep and head.keep_alive):
             self._keep = False
-            headers += b"connection: close\r\n"
-        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
-        return b"".join((line, headers, rest))
+            more += b"connection: close\r\n"
+        return more

@@ -11,6 +11,7 @@ import errno
 import re
 import socket
 import ssl
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -127,14 +128,10 @@ class Pool:
             for connection in list(connections):
                 connection.abort()
 
-    def opened(self, connection: ClientConnection) -> None:
+    def opened(self, connection: ClientConnection) -> Callable[[ClientConnection], object]:
         """See Owner."""
         self._open.setdefault(connection.url, {})[connection] = None
-        self._idle.setdefault(connection.url, [])
-
-    def freed(self, connection: ClientConnection) -> None:
-        """See Owner."""
-        self._idle[connection.url].append(connection)
+        return self._idle.setdefault(connection.url, []).append
 
     def lost(self, connection: ClientConnection) -> None:
         """See Owner."""
@@ -163,11 +160,9 @@ class _Questions:
         self.streams: dict[bytes, AnswerHead] = {}
         self.open: dict[ClientConnection, None] = {}
 
-    def opened(self, connection: ClientConnection) -> None:
+    def opened(self, connection: ClientConnection) -> Callable[[ClientConnection], object]:
         self.open[connection] = None
-
-    def freed(self, connection: ClientConnection) -> None:
-        connection.abort()
+        return ClientConnection.abort
 
     def lost(self, connection: ClientConnection) -> None:
         del self.open[connection]

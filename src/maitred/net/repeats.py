@@ -45,15 +45,15 @@ class Repeats(Generic[Head]):
         """The body, if this is exactly one message with the last head or a known one but for the length."""
         size = self._size
         if size:
-            head = self._form % (len(data) - size)
-            if len(head) != size:  # its length has more digits than the last one, or fewer
+            length = len(data) - size
+            body = data.removeprefix(self._form % length)
+            if len(body) != length:  # another head, or the same with a length of more digits, or of fewer
                 size = self._size = self._bare + _digits(len(data) - self._bare)
-                head = self._form % (len(data) - size)
-                if len(head) != size:
-                    return None
-            if data.startswith(head):
+                length = len(data) - size
+                body = data.removeprefix(self._form % length)
+            if len(body) == length:
                 self._unlike = 0
-                return data[size:]
+                return body
         return self._recall(data) if self._unlike < NEVER_AGAIN else None
 
     def _recall(self, data: bytes) -> bytes | None:

@@ -124,7 +124,7 @@ def answer_lines(head: AnswerHead, order: Order, leg: Leg, house: House, *, stre
         lines = head.lines[hidden] = _passed(head, hidden, streamed=streamed)
     if levels is not None:
         lines += ratelimits.lines(levels, request.api, time.time())
-    lines += errors.id_lines(request.api, request.id)
+    lines += errors.id_lines(request.api, request.id) if request.api.anthropic else order.id_line
     if order.shows_receipt and leg.receipt is not None:
         lines += receipts.line(leg.receipt)
     return lines

@@ -17,10 +17,7 @@ from maitred.proxy.answer import Answered, UpstreamFailed
 from maitred.proxy.exchange import Exchange
 from maitred.proxy.relay import Hold, Relay
 
-HEAD = (
-    b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-    b"x-request-id: %b\r\n%b\r\n"
-)
+OPENING = b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: "
 Dispatch = Callable[[House, Order, Sequence[Leg], Exchange], Awaitable[Answered]]
 
 
@@ -40,7 +37,7 @@ class Single(Struct, frozen=True):
             exchange.flow = relay
             house.running[leg.number] = relay
             try:
-                head = upstream_head(order, connection.authority, leg.attempt)
+                head = upstream_head(order, connection, leg.attempt)
                 connection.send(head, order.parts, order.size, relay)
                 house.sent(leg)
                 return await relay.over
@@ -84,12 +81,15 @@ class _Connecting:
         self.drop()
 
 
-def upstream_head(order: Order, host: bytes, attempt: int = 1) -> bytes:
+def upstream_head(order: Order, connection: ClientConnection, attempt: int) -> bytes:
     """The head of the engine's request, made anew: nothing of the client's head gets there unnamed.
 
     A repeat says so, in the words that proxies have for it, that what lies behind does not repeat it too.
     """
-    forwarded = order.forwarded
+    path, openings, forwarded = order.path, connection.openings, order.forwarded
+    opening = openings.get(path)
+    if opening is None:
+        opening = openings[path] = OPENING % (path.encode(), connection.authority)
     if attempt > 1:
         forwarded += b"x-envoy-attempt-count: %d\r\n" % attempt
-    return HEAD % (order.path.encode(), host, order.size, order.request.id.encode(), forwarded)
+    return b"%b%d\r\n%b%b\r\n" % (opening, order.size, order.id_line, forwarded)
