@@ -430,9 +430,7 @@ def test_the_wait_told_counts_shares() -> None:
     for _ in range(99):
         enter(house)
     pool = house.gateway._pools["p"]
-    assert pool.drain_s(house.gateway.table.by_pool["p"], house.now) == pytest.approx(
-        100 / 11
-    )  # ten places, one of ten
+    assert pool.drain_s(house.now) == pytest.approx(100 / 11)  # ten places, one of ten
 
 
 def test_a_request_that_is_answered_between_two_deaths_did_not_kill_anybody() -> None:

@@ -121,14 +121,12 @@ def test_answers_asked_for_together_are_predicted_one_by_one() -> None:
 
 
 def test_a_goal_for_the_first_token_bounds_the_wait_by_the_fastest_engine() -> None:
-    some = pool()
-    endpoints = [endpoint(speed=rate) for rate in (500.0, 1000.0)]
-    endpoints.append(Endpoint("x", "p", "", EndpointState.EJECTED, speed=1e9))
+    some = pool(ttft_s=2.0)
+    ejected = Endpoint("x", "p", "", EndpointState.EJECTED, speed=1e9)
+    some.endpoints = [endpoint(speed=500.0), endpoint(speed=1000.0), ejected]
     made = ticket(some, prompt_tokens=300, prompt_exact=True)
-    some.hold_to(made, 2.0, endpoints)
     assert made.queue_deadline == pytest.approx(NOW + 1.8 - 0.3 - 0.5)
     patient = ticket(some, prompt_tokens=300, prompt_exact=True, deadline_s=0.1)
-    some.hold_to(patient, 2.0, endpoints)
     assert patient.queue_deadline == NOW + 0.1
 
 
@@ -142,22 +140,26 @@ def test_the_time_to_drain_goes_by_all_places(cap: int, own: int, places: int) -
     some.service_s = 8.0
     for _ in range(9):
         some.queue.push(ticket(some))
-    assert some.drain_s([endpoint(cap=own)], NOW) == pytest.approx(10 * 8.0 / places)
-    assert some.drain_s([], NOW) == 0.0
+    assert some.drain_s(NOW) == 0.0
+    some.endpoints = [endpoint(cap=own)]
+    assert some.drain_s(NOW) == pytest.approx(10 * 8.0 / places)
 
 
 def test_the_wait_told_is_not_over_before_the_first_endpoint_has_rested() -> None:
     some = pool(cap=1)
     resting = [endpoint(rests_until=NOW + rest_s) for rest_s in (40.0, 7.0)]
-    assert some.drain_s(resting, NOW) == pytest.approx(7.5)
-    assert some.drain_s([*resting, endpoint()], NOW) == pytest.approx(1 / 3)
+    some.endpoints = resting
+    assert some.drain_s(NOW) == pytest.approx(7.5)
+    some.endpoints = [*resting, endpoint()]
+    assert some.drain_s(NOW) == pytest.approx(1 / 3)
 
 
 def test_a_refusal_for_want_of_room_tells_the_wait() -> None:
     some = pool(cap=1, queue_requests_max=1)
+    some.endpoints = [endpoint(running=1)]
     some.queue.push(ticket(some))
     with pytest.raises(Refusal) as caught:
-        some.admit(ticket(some), [endpoint(running=1)], NOW, lambda wait_s: wait_s + 1000)
+        some.admit(ticket(some), NOW, lambda wait_s: wait_s + 1000)
     assert caught.value.outcome is Outcome.QUEUE_FULL
     assert caught.value.retry_after_s == 1002.0
 
@@ -167,7 +169,8 @@ def test_the_order_by_deadlines_goes_by_the_settings_and_not_by_the_clients_pati
     patient, hasty = ticket(some), ticket(some, deadline_s=2.0)
     assert (patient.due_at, patient.give_up_at, patient.queue_deadline) == (NOW + 30,) * 3
     assert (hasty.due_at, hasty.give_up_at, hasty.queue_deadline) == (NOW + 30, NOW + 2, NOW + 2)
-    some.hold_to(patient, 2.0, [endpoint(speed=1000.0)])
+    some.endpoints = [endpoint(speed=1000.0)]
+    patient = ticket(some, ttft_s=2.0)
     assert patient.due_at == patient.queue_deadline < patient.give_up_at == NOW + 30
 
 
@@ -273,6 +276,6 @@ def test_who_has_come_just_now_is_one_of_those_who_wait() -> None:
     of = pool(cap=2)
     of.endpoints = [Endpoint("p/a:1", "p", "", EndpointState.READY)]
     of.service_s = 3.0
-    assert of.drain_s(of.endpoints, NOW) == 1.5
+    assert of.drain_s(NOW) == 1.5
     of.newcomer = ticket(of)
-    assert of.drain_s(of.endpoints, NOW) == 3.0
+    assert of.drain_s(NOW) == 3.0

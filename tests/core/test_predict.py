@@ -22,17 +22,17 @@ from maitred.core.predict import (
 
 def test_an_answer_of_which_nothing_is_known_is_guessed_then_taken_from_the_others() -> None:
     outputs = Outputs()
-    assert outputs.expected("t") == OUTPUT_GUESS
+    assert outputs["t"] == OUTPUT_GUESS
     outputs.seen("t", 50)
-    assert outputs.expected("t") == 50.0
-    assert outputs.expected("new") == pytest.approx(50.0, rel=0.03)
+    assert outputs["t"] == 50.0
+    assert outputs["new"] == pytest.approx(50.0, rel=0.03)
 
 
 def test_what_is_thought_of_new_tenants_moves_with_the_first_answers_of_others() -> None:
     outputs = Outputs()
     for number in range(200):
         outputs.seen(f"t{number}", 10 if number < 2 else 4000)
-    assert outputs.expected("new") > 3000
+    assert outputs["new"] > 3000
 
 
 def test_three_answers_of_four_are_no_longer_than_predicted() -> None:
@@ -40,7 +40,7 @@ def test_three_answers_of_four_are_no_longer_than_predicted() -> None:
     longer = 0
     for number in range(6000):
         tokens = int(random.lognormvariate(5.0, 1.0))
-        longer += number >= 1000 and tokens > outputs.expected("t")
+        longer += number >= 1000 and tokens > outputs["t"]
         outputs.seen("t", tokens)
     assert longer / 5000 == pytest.approx(0.25, abs=0.03)
 
@@ -50,23 +50,23 @@ def test_tenants_are_predicted_apart() -> None:
     for _ in range(100):
         outputs.seen("short", 10)
         outputs.seen("long", 4000)
-    assert outputs.expected("short") < 20
-    assert outputs.expected("long") > 2000
-    assert outputs.expected("new") > 500  # three of four of all
+    assert outputs["short"] < 20
+    assert outputs["long"] > 2000
+    assert outputs["new"] > 500  # three of four of all
 
 
 def test_what_is_rememberedof_tenants_is_bounded() -> None:
     outputs = Outputs()
     for number in range(2 * PREDICTED_MAX):
         outputs.seen(f"t{number}", 10)
-    assert len(outputs._of_tenant) == PREDICTED_MAX
+    assert len(outputs) == PREDICTED_MAX
 
 
 def test_an_empty_answer_predicts_no_nothing() -> None:
     outputs = Outputs()
     for _ in range(1000):
         outputs.seen("t", 0)
-    assert 0.9 < outputs.expected("t") <= 1.0
+    assert 0.9 < outputs["t"] <= 1.0
 
 
 # -- pace -------------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ class Gateway:
         self.outbox: list[Effect] = []
         self.waiting = 0
         self._world = World(emit)
-        self._quarantine, self._slow = self._world.health.quarantine, self._world.health.slow
+        self._health = self._world.health
+        self._quarantine, self._slow = self._health.quarantine, self._health.slow
         self._pools = Pools(settings, self._world.table)
         self._rng = rng
         self._emit = emit
@@ -105,7 +106,13 @@ class Gateway:
         queue, limits, endpoints = pool.queue, pool.limits, pool.endpoints
         if not ready(endpoints, request.adapter) and not (pool.service_s is not None and awaited(endpoints)):
             raise Refusal(Outcome.NO_ENDPOINT, "no endpoint of this model is ready", retry_after_s=1.0)
-        ticket = self._ticket(request, identity, pool, now)
+        terms = None if request.band else pool.terms.get(identity)
+        if terms is None:
+            terms = pool.learn_terms(self.settings, request.band, identity)
+        ticket = pool.ticket(request, identity, terms, now)
+        if terms.holders:
+            tokens, output_tokens = ticket.prompt_tokens, trunc(ticket.expected)
+            ticket.hold = self.limiter.take(terms.holders, tokens, output_tokens, limits.price, now)
         may_wait = request.body_bytes <= limits.queue_bytes_max and limits.queue_requests_max
         if not may_wait or queue.waiting or pool.newcomer is not None:
             self._let_wait(ticket, pool, now)
@@ -132,7 +139,16 @@ class Gateway:
         if self._pools.closed:
             self._close(now, effects)
         for pool in self._newly.values():
-            self._welcome(pool, now, effects)
+            newcomer = pool.newcomer
+            if newcomer is None:  # he was joined since, or has left
+                continue
+            endpoints, chosen = pool.endpoints, None
+            if newcomer.queue_deadline > now:
+                chosen = pool.choose(endpoints, newcomer, pool.limits, now)
+            if chosen is None:
+                pool.line_up()
+            else:
+                self._give(pool, newcomer, chosen, endpoints, now, effects)
         self._newly.clear()
         for pool in self._pools.values() if self.waiting else ():
             queue = pool.queue
@@ -271,45 +287,20 @@ class Gateway:
 
     # -- letting in -------------------------------------------------------------------------------
 
-    def _ticket(self, request: Request, identity: Identity, pool: Pool, now: float) -> Ticket:
-        terms = None if request.band else pool.terms.get(identity)
-        if terms is None:
-            terms = pool.learn_terms(self.settings, request.band, identity)
-        ticket = pool.ticket(request, identity, terms, now)
-        if terms.goals and (ttft_s := request.ttft_s or pool.limits.ttft_s) is not None:
-            pool.hold_to(ticket, ttft_s, pool.endpoints)
-        if holders := terms.holders:
-            price, output_tokens = pool.limits.price, trunc(ticket.expected)
-            ticket.hold = self.limiter.take(holders, ticket.prompt_tokens, output_tokens, price, now)
-        return ticket
-
     def _let_wait(self, ticket: Ticket, pool: Pool, now: float) -> None:
         """Others wait already, or this one is too large to: see whether it may come in. Raises Refusal."""
         pool.line_up()
         try:
-            victims = pool.admit(ticket, pool.endpoints, now, self._later)
+            victims = pool.admit(ticket, now, self._later)
         except Refusal as refusal:
             if ticket.hold is not None:
                 self.limiter.give_back(ticket.hold, now)
                 refusal.levels = ticket.hold.levels(now)
             raise
         for victim in victims:
-            wait_s = pool.drain_s(pool.endpoints, now)
-            self._stop(victim, Outcome.EVICTED, self._later(wait_s), now, self.outbox)
+            self._stop(victim, Outcome.EVICTED, self._later(pool.drain_s(now)), now, self.outbox)
 
     # -- seating ----------------------------------------------------------------------------------
-
-    def _welcome(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        """Seat who came and found nobody waiting, or have him wait himself."""
-        newcomer, endpoints = pool.newcomer, pool.endpoints
-        if newcomer is None:  # he was joined since, or has left
-            return
-        if newcomer.queue_deadline > now:
-            chosen = pool.choose(endpoints, newcomer, pool.limits, now)
-            if chosen is not None:
-                self._give(pool, newcomer, chosen, endpoints, now, effects)
-                return
-        pool.line_up()
 
     def _seat(self, pool: Pool, now: float, effects: list[Effect]) -> None:
         """Seat those who wait, as far as there is room."""
@@ -318,7 +309,7 @@ class Gateway:
         while waiting := queue.waiting:
             if waiting > MANY and not has_room(endpoints, pool.limits, now):
                 break  # there may be as many lanes as adapters, and nothing for any of them
-            found = pool.next(endpoints, now)
+            found = pool.next(now)
             if found is None:
                 break
             ticket, chosen, offered = found
@@ -341,30 +332,27 @@ class Gateway:
         effects: list[Effect],
     ) -> None:
         """Give a ticket the seat that was chosen of those offered, unless its answer would come too late."""
-        endpoints = pool.endpoints
         if ticket.ttft_s and saturation.too_late(ticket, chosen, now):
-            wait_s = self._later(pool.drain_s(endpoints, now))
-            self._stop(ticket, Outcome.QUEUE_DEADLINE, wait_s, now, effects)
+            self._stop(ticket, Outcome.QUEUE_DEADLINE, self._later(pool.drain_s(now)), now, effects)
             return
         endpoint, receipt = chosen, None
-        pool.unexplored += 1
-        if pool.unexplored >= EVERY and not ticket.home:
+        pool.unexplored = unexplored = pool.unexplored + 1
+        if unexplored >= EVERY and not ticket.home:
             endpoint = pool.explore(ticket, chosen, offered, now)
         if ticket.request.receipt:  # before it has its seat
             receipt = pool.receipt(ticket, endpoint, offered, now, explored=endpoint is not chosen)
         self.waiting -= 1
-        self._turn += 1
-        leg = pool.seat(ticket, endpoint, self._turn, now)
+        self._turn = turn = self._turn + 1
+        leg = pool.seat(ticket, endpoint, turn, now)
         if receipt is not None:
             leg.receipt = receipt
             self._emit(Decided(now, leg))
         effects.append(Go(ticket, ticket.legs))
 
     def _expire(self, pool: Pool, now: float, effects: list[Effect]) -> None:
-        endpoints = pool.endpoints
         while (ticket := pool.queue.overdue(now)) is not None:
-            outcome = Outcome.QUEUE_DEADLINE if ready(endpoints) else Outcome.NO_ENDPOINT
-            self._stop(ticket, outcome, self._later(pool.drain_s(endpoints, now)), now, effects)
+            outcome = Outcome.QUEUE_DEADLINE if ready(pool.endpoints) else Outcome.NO_ENDPOINT
+            self._stop(ticket, outcome, self._later(pool.drain_s(now)), now, effects)
 
     def _close(self, now: float, effects: list[Effect]) -> None:
         """Stop everybody who waits for a pool that is no more."""
@@ -382,8 +370,8 @@ class Gateway:
 
     def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
         request, legs = ticket.request, ticket.legs
-        name = request.pool
-        pool = self._pools.get(name) or self._pools.new(name)  # it may have left before its last ticket
+        pools, name = self._pools, request.pool
+        pool = pools.get(name) or pools.new(name)  # it may have left before its last ticket
         if ticket.phase is QUEUED:
             pool.remove(ticket)
             pool.queue.opens_at = now  # an endpoint may have been kept for it
@@ -396,9 +384,9 @@ class Gateway:
             if leg.phase is not OVER:
                 self._free(leg, now)
                 if outcome in SERVED:
-                    self._world.health.served(leg.endpoint, request)
+                    self._health.served(leg.endpoint, request)
                 if outcome is COMPLETED:
-                    pool.learn(leg, usage, pool.endpoints, now)
+                    pool.learn(leg, usage, now)
         used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
         if ticket.attempts:
             pool.ended(ticket, used)

@@ -12,7 +12,7 @@ from maitred.core.explore import idle
 from maitred.core.fairness import cost_of
 from maitred.core.homes import NEW, worth_until
 from maitred.core.outcome import Outcome, Refusal
-from maitred.core.predict import RATIO_WEIGHT, Outputs, RetryBudget
+from maitred.core.predict import RATIO_WEIGHT, Answers, RetryBudget
 from maitred.core.prefix import MEMORY, Prefixes
 from maitred.core.queue import NEVER, PoolQueue
 from maitred.core.receipt import Receipt
@@ -20,7 +20,6 @@ from maitred.core.rights import Terms
 from maitred.core.saturation import AHEAD, CAP_START, has_room, patience_s
 from maitred.core.words import (
     NOTHING_CACHED,
-    Api,
     BandSettings,
     Endpoint,
     EndpointState,
@@ -35,15 +34,11 @@ from maitred.core.words import (
 )
 
 READY, QUEUED, DISPATCHED = EndpointState.READY, Phase.QUEUED, Phase.DISPATCHED
-GENERATES = [api in (Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.RESPONSES) for api in Api]
-"""Whether an API's answers are generated, by its number: to hash a member takes longer than all the rest."""
 RECENT = 0.1
 """Weight of the newest service time in its moving mean: about the last twenty answers count."""
 BYTES_PER_TOKEN = 4
 CHANCE = 0.8
 """Part of the time a ticket has that its predicted wait may take: beyond it many would come too late."""
-MODELS_MAX = 1024
-"""Names of one pool, aliases and adapters, whose answers are told apart."""
 TERMS_MAX = 4096
 """Identities whose terms are remembered; beyond it all are found anew."""
 HOLD_S = 2.0
@@ -62,7 +57,7 @@ class Pool:
     """
 
     __slots__ = (
-        "_fresh", "_outputs", "_ratio", "again_at", "blocks", "budget", "choose", "endpoints", "limits",
+        "_answers", "_fresh", "_ratio", "again_at", "blocks", "budget", "choose", "endpoints", "limits",
         "name", "newcomer", "prefixes", "queue", "reuse", "service_s", "terms",
         "unexplored",
     )  # fmt: skip
@@ -82,7 +77,7 @@ class Pool:
         self.blocks = Blocks()
         self.again_at = NEVER  # when somebody is to be looked at who waits for his home
         self._see_prefixes()
-        self._outputs: dict[str, Outputs] = {}  # by the name asked for: adapters answer in their own way
+        self._answers = Answers()  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
         self.reuse = REUSE_GUESS  # part of prompts that caches are thought to have
         self._fresh = 1.0  # part of prompts that engines do not have in their caches already
@@ -156,10 +151,8 @@ class Pool:
         if not request.prompt_exact:
             prompt_tokens = trunc(prompt_tokens * self._ratio)
         expected = 0.0
-        if GENERATES[request.api]:
-            outputs = self._outputs.get(request.model) or self._answers(request.model)
-            expected = outputs.expected(identity.tenant)
-            most = request.output_tokens_max
+        if request.api.generates:
+            expected, most = self._answers[request.model][identity.tenant], request.output_tokens_max
             if most and most < expected:
                 expected = float(most)
             expected *= request.sequences
@@ -177,7 +170,7 @@ class Pool:
         need = fresh + trunc(self.limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
         # By position, in the order of the fields: keywords cost as much again.
-        return Ticket(
+        ticket = Ticket(
             request,
             identity,
             now,
@@ -196,6 +189,9 @@ class Pool:
             reuse,
             terms.rank,
         )
+        if terms.goals and (ttft_s := request.ttft_s or self.limits.ttft_s) is not None:
+            self._hold_to(ticket, ttft_s)
+        return ticket
 
     def _told(self, request: Request, thought: Mapping[str, int], now: float) -> Mapping[str, int]:
         """Who has how much of a prompt, as engines tell; and of those who do not, as is thought."""
@@ -216,8 +212,7 @@ class Pool:
 
     def seat(self, ticket: Ticket, endpoint: Endpoint, number: int, now: float) -> Leg:
         """Seat a ticket: its leg, and what it takes there beside what should be there already."""
-        prefixes, told, cold = self.prefixes, self.blocks.told, not ticket.home
-        fresh, thought, exact = ticket.fresh, -1, False
+        prefixes, fresh, thought, exact = self.prefixes, ticket.fresh, -1, False
         need = ticket.need - fresh
         if ticket is self.newcomer:  # nobody had to wait for it
             self.newcomer, self.queue.served_at = None, now
@@ -225,7 +220,7 @@ class Pool:
             self.queue.serve(ticket, now)
         endpoint.turn, endpoint.seated = number, endpoint.seated + 1
         if prefixes is not None:
-            prompt = ticket.prompt_tokens
+            prompt, cold, told = ticket.prompt_tokens, not ticket.home, self.blocks.told
             if prompt:
                 self.reuse += REUSE_WEIGHT * ((prompt - fresh) / prompt - self.reuse)
             if cold:
@@ -234,7 +229,7 @@ class Pool:
             if told and endpoint.name in told and ticket.request.blocks:
                 exact = True
             fresh = prompt - (thought if exact else trunc(thought * endpoint.kept))
-        tries = ticket.attempts = ticket.attempts + 1
+        ticket.attempts = tries = ticket.attempts + 1
         # By position, as a ticket.
         leg = Leg(
             number, ticket, endpoint, endpoint.incarnation, tries, now, thought, exact, fresh, fresh + need
@@ -320,31 +315,21 @@ class Pool:
                 ticket.home = name
                 return
 
-    def _answers(self, model: str) -> Outputs:
-        outputs = self._outputs.get(model)
-        if outputs is None:
-            outputs = self._outputs[model] = Outputs()
-            if len(self._outputs) > MODELS_MAX:
-                del self._outputs[next(iter(self._outputs))]
-        return outputs
-
-    def hold_to(self, ticket: Ticket, ttft_s: float, endpoints: Sequence[Endpoint]) -> None:
+    def _hold_to(self, ticket: Ticket, ttft_s: float) -> None:
         """Have the ticket wait no longer than leaves the goal for its first token within reach."""
         ticket.ttft_s = ttft_s
-        rate = max((endpoint.speed for endpoint in endpoints if endpoint.state is READY), default=0.0)
+        rate = max((endpoint.speed for endpoint in self.endpoints if endpoint.state is READY), default=0.0)
         if rate:
             latest = ticket.arrival + patience_s(ticket, rate, AHEAD * ttft_s)
             ticket.queue_deadline = min(ticket.queue_deadline, latest)
             ticket.due_at = min(ticket.due_at, latest)
 
-    def admit(
-        self, ticket: Ticket, endpoints: Sequence[Endpoint], now: float, later: Callable[[float], float]
-    ) -> Sequence[Ticket]:
+    def admit(self, ticket: Ticket, now: float, later: Callable[[float], float]) -> Sequence[Ticket]:
         """Let a ticket wait where others do already; who have to go for it. Raises Refusal.
 
         `later` makes of a predicted wait the one to tell. Whoever can be seated past those who wait may come.
         """
-        queue, limits = self.queue, self.limits
+        queue, limits, endpoints = self.queue, self.limits, self.endpoints
         if not queue.behind(ticket) and self.choose(endpoints, ticket, limits, now) is not None:
             return ()
         wait_s = queue.wait_s(ticket, limits, now, self.service_s or 0.0)
@@ -357,21 +342,19 @@ class Pool:
             return ()
         victims = queue.victims(ticket, limits)
         if not victims:
-            drain_s = self.drain_s(endpoints, now) if wait_s is None else wait_s
+            drain_s = self.drain_s(now) if wait_s is None else wait_s
             raise Refusal(Outcome.QUEUE_FULL, "too many requests are waiting", retry_after_s=later(drain_s))
         return victims
 
-    def next(
-        self, endpoints: Sequence[Endpoint], now: float
-    ) -> tuple[Ticket, Endpoint, Sequence[Endpoint]] | None:
+    def next(self, now: float) -> tuple[Ticket, Endpoint, Sequence[Endpoint]] | None:
         """The next ticket that fits somewhere, where, and which endpoints it could choose from.
 
         Others may pass one that is next and fits nowhere, for HOLD_S; then the emptiest endpoint
         is kept for it.
         """
-        queue, limits, choose = self.queue, self.limits, self.choose
+        endpoints, limits, choose = self.endpoints, self.limits, self.choose
         failed: dict[tuple[int, str, tuple[str, ...]], int] = {}  # of a lane the least need without room
-        for ticket in queue.heads():
+        for ticket in self.queue.heads():
             kind = ticket.rank, ticket.home, ticket.lane
             if ticket.need >= failed.get(kind, NEVER):
                 continue
@@ -425,8 +408,7 @@ class Pool:
         if usage.exact:
             if usage.output_tokens and ticket.expected:
                 tokens = usage.output_tokens // request.sequences
-                outputs = self._outputs.get(request.model) or self._answers(request.model)
-                outputs.seen(ticket.identity.tenant, tokens)
+                self._answers[request.model].seen(ticket.identity.tenant, tokens)
             if prompt_tokens:
                 if self.prefixes is None:  # else it is seen of each prompt
                     self._fresh += RATIO_WEIGHT * (1 - usage.cached_tokens / prompt_tokens - self._fresh)
@@ -439,29 +421,30 @@ class Pool:
             fresh_tokens = (prompt_tokens or ticket.prompt_tokens) - usage.cached_tokens
             self.queue.settle(ticket, cost_of(fresh_tokens, usage.output_tokens))
 
-    def learn(self, leg: Leg, usage: Usage | None, endpoints: Sequence[Endpoint], now: float) -> None:
+    def learn(self, leg: Leg, usage: Usage | None, now: float) -> None:
         """Learn from a whole answer: how long it took, how fast its endpoint is, and what its cache had."""
-        request, service_s = leg.ticket.request, now - leg.seated_at
-        mean_s = self.service_s if self.service_s is not None else service_s
+        ticket, service_s, mean_s = leg.ticket, now - leg.seated_at, self.service_s
+        if mean_s is None:
+            mean_s = service_s
         self.service_s = mean_s + RECENT * (service_s - mean_s)
-        if usage is not None and request.sequences == 1:
+        if usage is not None and ticket.request.sequences == 1:
             if leg.thought > 0 and usage.exact:
                 kept.learn(leg, usage)
-            if request.stream and leg.ticket.expected:
-                speed.learn(leg, usage, endpoints, now)
+            if ticket.request.stream and ticket.expected:
+                speed.learn(leg, usage, self.endpoints, now)
         if not self.limits.cap:
             saturation.served(leg.endpoint, self.limits, now)
 
-    def drain_s(self, endpoints: Sequence[Endpoint], now: float) -> float:
+    def drain_s(self, now: float) -> float:
         """What those who wait will take, one after the other in all places, by the time answers take."""
         places = sum(
             endpoint.share * (self.limits.cap or endpoint.cap or CAP_START)
-            for endpoint in endpoints
+            for endpoint in self.endpoints
             if endpoint.state is READY
         )
         if not places:
             return 0.0
-        return _rest_s(endpoints, now) + (self.waiting + 1) * (self.service_s or 1.0) / places
+        return _rest_s(self.endpoints, now) + (self.waiting + 1) * (self.service_s or 1.0) / places
 
 
 def _known(told: dict[str, int], thought: Mapping[str, int], blocks: Blocks) -> Mapping[str, int]:

@@ -13,6 +13,8 @@ QUANTILE, STEP = 0.75, 0.1
 """Three answers of four are no longer than predicted; the step is that of the logarithm."""
 PREDICTED_MAX = 4096
 """Tenants (each with each model) whose answers are remembered; the oldest are forgotten."""
+MODELS_MAX = 1024
+"""Names of one pool, aliases and adapters, whose answers are told apart."""
 UP, DOWN = math.exp(STEP * QUANTILE), math.exp(STEP * (QUANTILE - 1))
 RATIO_WEIGHT = 0.05
 WINDOW_S = 10.0
@@ -25,43 +27,52 @@ MEMORY_S = 10.0
 """Time constant of the pace at which a queue moves."""
 
 
-class Outputs:
-    """How long a model's answers get, by tenant: an online quantile of each.
+class Outputs(dict[str, float]):
+    """How many tokens a model's next answer gets, by tenant: an online quantile of each.
 
     By stochastic approximation (Robbins and Monro, 1951) of the logarithm: up by QUANTILE of a step when an
     answer was longer than predicted, down by the rest when it was not. Those of a new tenant are thought to
     be like those of all.
     """
 
-    __slots__ = ("_of_all", "_of_tenant")
+    __slots__ = ("_of_all",)
 
     def __init__(self) -> None:
-        self._of_tenant: dict[str, float] = {}
+        super().__init__()
         self._of_all = OUTPUT_GUESS
 
-    def expected(self, tenant: str) -> float:
-        """Tokens of the next answer."""
-        return self._of_tenant.get(tenant) or self._of_all
+    def __missing__(self, tenant: str) -> float:
+        return self._of_all
 
     def seen(self, tenant: str, tokens: int) -> None:
         """An answer had so many."""
-        known = self._of_tenant
-        before = known.get(tenant)
+        before, of_all = self.get(tenant), self._of_all
         if before is None:
-            if not known:
-                self._of_all = float(tokens or 1)
-            elif len(known) >= PREDICTED_MAX:
-                del known[next(iter(known))]
-            known[tenant] = float(tokens or 1)
+            if not self:
+                of_all = float(tokens or 1)
+            elif len(self) >= PREDICTED_MAX:
+                del self[next(iter(self))]
+            self[tenant] = float(tokens or 1)
         elif tokens > before:
-            known[tenant] = before * UP
+            self[tenant] = before * UP
         elif before > 1.0:
-            known[tenant] = before * DOWN
-        _of_all = self._of_all
-        if tokens > _of_all:
-            self._of_all = _of_all * UP
-        elif _of_all > 1.0:
-            self._of_all = _of_all * DOWN
+            self[tenant] = before * DOWN
+        if tokens > of_all:
+            self._of_all = of_all * UP
+        elif of_all > 1.0:
+            self._of_all = of_all * DOWN
+        else:
+            self._of_all = of_all
+
+
+class Answers(dict[str, Outputs]):
+    """The same of several models, by the names asked for; the oldest are forgotten."""
+
+    def __missing__(self, model: str) -> Outputs:
+        outputs = self[model] = Outputs()
+        if len(self) > MODELS_MAX:
+            del self[next(iter(self))]
+        return outputs
 
 
 class Pace:

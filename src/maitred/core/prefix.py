@@ -111,7 +111,19 @@ class Prefixes:
         held = self._held.get(endpoint.name)
         if held is None or held.incarnation != endpoint.incarnation:
             held = self._new(endpoint)
-        first = self._use(held, keys)
+        users, idle, tokens, first = held.users, held.idle, held.tokens, None
+        for key in reversed(keys):  # one more leg uses them
+            if key in users:
+                users[key] += 1
+                break
+            users[key] = 1
+            if size := idle.pop(key, 0):
+                tokens -= size
+            else:
+                masks = self._masks.by_key
+                masks[key] = masks.get(key, 0) | held.bit
+                first = key
+        held.tokens = tokens
         if begins and first is not None:
             held.beginnings.add(first)
             endpoint.begun = len(held.beginnings)
@@ -152,25 +164,8 @@ class Prefixes:
                 for key in keys:
                     self._masks.drop(key, held.bit)
 
-    def _use(self, held: Held, keys: Sequence[int]) -> int | None:
-        """One more leg uses these; the first that is new."""
-        users, idle, masks, bit = held.users, held.idle, self._masks.by_key, held.bit
-        first, tokens = None, 0
-        for key in reversed(keys):
-            if key in users:
-                users[key] += 1
-                break
-            users[key] = 1
-            if size := idle.pop(key, 0):
-                tokens += size
-            else:
-                masks[key] = masks.get(key, 0) | bit
-                first = key
-        held.tokens -= tokens
-        return first
-
     def _leave(self, held: Held, request: Request, keys: Sequence[int]) -> None:
-        """One leg less uses these."""
+        """One leg less uses these; those that nobody uses any more rest, the last of them the first to go."""
         users, unused = held.users, 0
         for key in reversed(keys):
             count = users.pop(key, 0)
@@ -179,11 +174,8 @@ class Prefixes:
                     users[key] = count - 1
                 break
             unused += 1
-        if unused:
-            self._rest(held, request, keys, unused)
-
-    def _rest(self, held: Held, request: Request, keys: Sequence[int], unused: int) -> None:
-        """Nobody uses so many of these any more, the last ones: the last will be the first to go."""
+        if not unused:
+            return
         idle, by_bytes, last, whole = held.idle, request.prefix, len(keys) - 1, 0
         tokens, end = _tokens(request, last + 1), BYTE_ENDS[last] if by_bytes else 1
         for at in range(last, last - unused, -1):
@@ -218,5 +210,4 @@ def _tokens(request: Request, keys: int, prompt_tokens: int = 0) -> int:
     prompt, end, body_bytes = prompt_tokens or request.prompt_tokens, BYTE_ENDS[keys - 1], request.body_bytes
     if body_bytes > MEDIA_BYTES_PER_TOKEN * prompt:  # most of it is media, which keys hold little of
         return min(prompt, end // BYTES_PER_TOKEN)
-    tokens = end * prompt // (body_bytes or 1)
-    return tokens if tokens < prompt else prompt  # noqa: FURB136 - a call takes ten times as long
+    return end * prompt // body_bytes if end < body_bytes else prompt

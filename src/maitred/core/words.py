@@ -30,7 +30,8 @@ PROGRESS_TOKENS = 16
 class Api(IntEnum):
     """The client API a request speaks; decides the shape of errors and what counts as content.
 
-    `anthropic`: its clients expect Anthropic's shapes; all others expect OpenAI's.
+    `anthropic`: its clients expect Anthropic's shapes; all others expect OpenAI's. `generates`: its answers
+    are written token by token.
     """
 
     CHAT = 0
@@ -47,9 +48,11 @@ class Api(IntEnum):
     RESPONSES = 11
 
     anthropic: bool
+    generates: bool
 
     def __init__(self, _number: int) -> None:
         self.anthropic = self.name in {"MESSAGES", "COUNT_TOKENS"}
+        self.generates = self.name in {"CHAT", "COMPLETIONS", "MESSAGES", "RESPONSES"}
 
     @property
     def label(self) -> str:
