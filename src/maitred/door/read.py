@@ -153,9 +153,12 @@ def read(
     parts: list[bytes | memoryview] = [body]
     hides_usage = asked.stream and not asked.wants_usage
     if hides_usage or bound or route.edits:
-        bounds = (length.LIMITED_KEYS if route.limits.output else length.KEYS)[api] if bound else ()
-        salted = salt if route.salter is not None else ""
-        parts = edit.apply(body, edit.Edits(route.served_as, hides_usage, bound, bounds, salted))
+        edits = edit.USAGE
+        if bound or route.edits:
+            bounds = (length.LIMITED_KEYS if route.limits.output else length.KEYS)[api] if bound else ()
+            salted = salt if route.salter is not None else ""
+            edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
+        parts = edit.apply(body, edits)
         size = sum(map(len, parts))
     return Order(
         request, identity, route, head.path, parts, size, said.forwarded, hides_usage, salt, shows_receipt

@@ -33,6 +33,9 @@ class Edits(Struct, frozen=True):
     cache_salt: str = ""
 
 
+USAGE = Edits(include_usage=True)
+"""What most streams need, and nothing else."""
+
 _Splice = tuple[int, int, bytes]
 
 
@@ -49,8 +52,19 @@ def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
     if twice:
         _refuse_duplicates(list(names), KEYS_READ)
     new, more = _inserted(names, edits)
-    splices = _replacements(body, scanned, edits) if more else []
-    return _spliced(body, new, splices) if new or splices else [body]
+    splices = _replacements(body, scanned, edits) if more else ()
+    view, done = memoryview(body), 0
+    parts: list[bytes | memoryview] = []
+    if new:
+        done = body.index(b"{") + 1
+        parts.append(body[:done] + new)
+    elif not splices:
+        return [body]
+    for start, end, value in splices:
+        parts += (view[done:start], value)
+        done = end
+    parts.append(view[done:])
+    return parts
 
 
 def _inserted(names: Collection[str], edits: Edits) -> tuple[bytes, bool]:
@@ -111,20 +125,6 @@ def _refuse_duplicates(names: list[str], read: tuple[str, ...], within: str = ""
         if names.count(name) > 1:  # no set, since hashing a key that fills the body takes as long as reading
             param = within + name
             raise Refusal(Outcome.BAD_REQUEST, f"{param}: the key comes more than once", param=param)
-
-
-def _spliced(body: bytes, first: bytes, splices: list[_Splice]) -> list[bytes | memoryview]:
-    """Return `body` with `first` before all its members, and with `splices`."""
-    view, done = memoryview(body), 0
-    parts: list[bytes | memoryview] = []
-    if first:
-        done = body.index(b"{") + 1
-        parts.append(body[:done] + first)
-    for start, end, new in splices:
-        parts += (view[done:start], new)
-        done = end
-    parts.append(view[done:])
-    return parts
 
 
 class Renamer:
