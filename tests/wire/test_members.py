@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.wire.members import GAPS_BYTES_MAX, MEMBERS_MAX, TOO_MANY, TOO_WIDE, Member, members
+from maitred.wire.members import (
+    GAPS_BYTES_MAX,
+    MEMBERS_MAX,
+    SMALL_BYTES_MAX,
+    TOO_MANY,
+    TOO_WIDE,
+    Member,
+    members,
+    scan,
+)
 from tests.wire.bodies import OBJECTS
 
 
@@ -62,6 +71,29 @@ def test_no_more_than_so_much_may_stand_between_values(gap: bytes) -> None:
 
 def test_values_may_be_as_large_as_they_like() -> None:
     assert len(members(b'{"a":"' + b" " * 2 * GAPS_BYTES_MAX + b'","b":1}')) == 2
+
+
+@given(OBJECTS | OBJECTS.map(lambda body: body.translate(None, b" \t\r\n")))
+def test_no_key_that_comes_twice_is_missed(body: bytes) -> None:
+    """Blanks inside of texts go, too, in the one half; so most of it has no room to spare."""
+    names, values, twice = scan(body)
+    keys = [key for key, _ in loads(body)]
+    assert twice or len(set(keys)) == len(keys)
+    assert list(names) == keys
+    assert [loads(bytes(value)) for value in values] == [value for _, value in loads(body)]
+
+
+def test_only_what_leaves_no_room_for_a_key_that_came_before_is_known_to_have_none() -> None:
+    plain, smallest = b'{"a":1,"n":2}', b'{"":0,"":0}'
+    assert [scan(each)[2] for each in (plain, b" " * 4 + plain, b" " * 5 + plain)] == [False, False, True]
+    assert [scan(each)[2] for each in (smallest, b"{}", rb'{"\u0061":1}', '{"é":1}'.encode())] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    large = b'{"a":"%b"}' % (b"x" * SMALL_BYTES_MAX)
+    assert scan(large)[2]
 
 
 @given(OBJECTS)

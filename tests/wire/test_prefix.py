@@ -182,6 +182,12 @@ def test_a_later_image_changes_nothing_before_it(nested: dict[str, Any]) -> None
 # -- bounds -------------------------------------------------------------------------------------------
 
 
+def test_each_end_that_is_reached_has_a_key_and_no_other() -> None:
+    for number, end in enumerate(BYTE_ENDS):
+        assert len(byte_keys(ROOT, [b"x" * end], end)) == number + 1
+        assert len(byte_keys(ROOT, [b"x" * (end - 1)], end)) == number
+
+
 def test_keys_end_where_they_should_and_none_lies_beyond() -> None:
     sizes = [511, 512, 1023, 1024, BYTE_ENDS[-1] - 1, BYTE_ENDS[-1], 1_000_000]
     last = len(BYTE_ENDS)

@@ -32,7 +32,7 @@ def refusal(body: bytes, api: Api = Api.CHAT) -> Refusal:
 
 def plain(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
     """What is said of anything but the size of the prompt."""
-    return structs.replace(decode(api, body, rules), prompt_tokens=0, said=None)
+    return structs.replace(decode(api, body, rules), prompt_tokens=0, prompt=(), said=Body("").said)
 
 
 def test_a_chat_body_is_read() -> None:

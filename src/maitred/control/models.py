@@ -25,11 +25,16 @@ class TokenLimits(Struct, frozen=True):
     """How long it may be, in tokens; 0 is no bound.
 
     `context`: prompt and answer together. `output`: an answer; `output_default`: one of unsaid length.
+    `bounds`: one of these two is set.
     """
 
     context: int = 0
     output: int = 0
     output_default: int = 0
+    bounds: bool = False
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "bounds", self.output > 0 or self.output_default > 0)
 
 
 UNBOUNDED = TokenLimits()
@@ -42,7 +47,8 @@ class Route(Struct, frozen=True):
     answers; None where it is the same. `adapter`: the LoRA adapter of that name, "" for a model. `limits`
     are what the operator and the engines set. `keyed`: its prompts are known by keys. `salter` makes the
     salts that keep its tenants' caches apart, None where they share one. `native`: its engines are asked for
-    responses by their own Responses API. `root` is what keys begin with where there is no salt.
+    responses by their own Responses API. `root` is what keys begin with where there is no salt. `edits`:
+    every request is changed.
     """
 
     name: str
@@ -54,9 +60,11 @@ class Route(Struct, frozen=True):
     salter: Salter | None = None
     native: bool = False
     root: int = 0
+    edits: bool = False
 
     def __post_init__(self) -> None:
         structs.force_setattr(self, "root", root(self.pool, self.adapter))
+        structs.force_setattr(self, "edits", self.served_as is not None or self.salter is not None)
 
     def open_to(self, names: tuple[str, ...]) -> bool:
         """Whether who may use these models, () for all, may use this one.

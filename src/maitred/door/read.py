@@ -9,7 +9,7 @@ from collections.abc import Container
 
 from msgspec import Struct
 
-from maitred.control.models import UNBOUNDED, Models, Route
+from maitred.control.models import Models, Route
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api, Identity, Request
 from maitred.door import headers, length
@@ -19,7 +19,8 @@ from maitred.net.exchange import RequestHead
 from maitred.wire import edit, requests
 from maitred.wire import prefix as keys
 from maitred.wire.fingerprint import fingerprint
-from maitred.wire.requests import STRICT, Body, Rules
+from maitred.wire.media import NOTHING
+from maitred.wire.requests import STRICT, Rules
 
 APIS = {
     "/v1/chat/completions": Api.CHAT,
@@ -50,6 +51,11 @@ THEIRS = {path: api for path, api in APIS.items() if path not in OURS}
 
 JSON = b"application/json"
 NO_KEYS: tuple[int, ...] = ()
+
+Known = tuple[Api, bool, bool, headers.Said]
+"""What a head says, kept with it: the API, whether its answers are generated and prompts may be marked, and
+what is read of fields.
+"""
 
 
 class Order(Struct, gc=False):
@@ -88,32 +94,41 @@ def read(
 
     `tenants` are those that the settings name; `sampled`: its decision is to be kept.
     """
-    path, said = head.path, head.said
-    if said is None:
-        said = head.said = headers.said(head.fields)
-    api = APIS[path]
-    asked = requests.decode(api, body, rules)
-    route = _route(asked.model, models, identity)
-    generates = api in length.KEYS
-    limits, output, bound = route.limits, asked.output_tokens_max, 0
-    if generates and limits is not UNBOUNDED:
-        output = length.output_max(api, asked, limits)
-        if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
-            bound = output
-        if limits.context and asked.prompt_tokens + output > limits.context:
-            length.check_fits(api, asked, output, limits.context, body)
+    known: Known | None = head.said
+    if known is None:
+        known = head.said = _known(head)
+    api, generates, marked, said = known
+    asked, find = requests.decode(api, body, rules), models.find
+    route = find(asked.model)
+    if route is None or (identity.models and not route.open_to(identity.models)):
+        route = _only(asked.model, models, identity)
     band, ttft_s, shows_receipt = "", None, False
     if identity.may_set:
         fields = head.fields
         band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
         shows_receipt = headers.wants_receipt(fields, identity)
         identity = headers.on_behalf(fields, identity, tenants)
-    hides_usage = asked.stream and not asked.wants_usage
-    salt, prefix, size = "", NO_KEYS, len(body)
-    if generates and (route.keyed or route.salter is not None):
-        salt, prefix = _known_by(asked, api, route, identity, size)
-    salted = salt if route.salter is not None else ""
-    session = said.session or asked.session()
+    output, bound, size = asked.output_tokens_max, 0, len(body)
+    salt, prefix = "", NO_KEYS
+    if generates:
+        limits, salter = route.limits, route.salter
+        if limits.bounds:
+            output = length.output_max(api, asked, limits)
+            if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
+                bound = output
+        context = limits.context
+        if context and asked.prompt_tokens + output > context:
+            length.check_fits(api, asked, output, context, body)
+        if rules.salted and (route.keyed or salter is not None):
+            salt = asked.cache_salt()
+        if salter is not None:
+            salt = salter.salt(identity.tenant, salt)
+        if route.keyed:
+            root = keys.root(route.pool, route.adapter, salt) if salt else route.root
+            prefix = keys.byte_keys(root, asked.rendered(), size, marked)
+    session = said.session
+    if not session and asked.said.prompt_cache_key is not NOTHING:
+        session = asked.session()
     request = Request(
         request_id,
         api,
@@ -138,34 +153,40 @@ def read(
         sampled or shows_receipt,
     )
     parts: list[bytes | memoryview] = [body]
-    if hides_usage or bound or route.served_as is not None or salted:
-        bounds = (length.LIMITED_KEYS if limits.output else length.KEYS)[api] if bound else ()
-        edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
+    hides_usage = asked.stream and not asked.wants_usage
+    if hides_usage or bound or route.edits:
+        edits = edit.USAGE
+        if bound or route.edits:
+            bounds = (length.LIMITED_KEYS if route.limits.output else length.KEYS)[api] if bound else ()
+            salted = salt if route.salter is not None else ""
+            edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
         parts = edit.apply(body, edits)
         size = sum(map(len, parts))
     id_line = f"x-request-id: {request_id}\r\n".encode()
     return Order(
-        request, identity, route, path, parts, size, id_line, said.forwarded, hides_usage, salt, shows_receipt
+        request,
+        identity,
+        route,
+        head.path,
+        parts,
+        size,
+        id_line,
+        said.forwarded,
+        hides_usage,
+        salt,
+        shows_receipt,
     )
 
 
-def _known_by(
-    asked: Body, api: Api, route: Route, identity: Identity, body_bytes: int
-) -> tuple[str, tuple[int, ...]]:
-    """The salt of its cache, and the keys of its prompt."""
-    salt = asked.cache_salt()
-    if route.salter is not None:
-        salt = route.salter.salt(identity.tenant, salt)
-    if not route.keyed:
-        return salt, NO_KEYS
-    root = keys.root(route.pool, route.adapter, salt) if salt else route.root
-    return salt, keys.byte_keys(root, asked.rendered(), body_bytes, marked=api.anthropic)
+def _known(head: RequestHead) -> Known:
+    api = APIS[head.path]
+    return api, api in length.KEYS, api.anthropic, headers.said(head.fields)
 
 
-def _route(name: str, models: Models, identity: Identity) -> Route:
-    """The route of what was asked for, if it is served and this one may use it."""
-    route = models.find(name) if name else models.only
-    if route is not None and (not identity.models or route.open_to(identity.models)):
+def _only(name: str, models: Models, identity: Identity) -> Route:
+    """The one route there is, where none is named; else what was asked for is not to be had."""
+    route = models.only if not name else None
+    if route is not None and route.open_to(identity.models):
         return route
     if not models.known:
         raise Refusal(Outcome.NO_ENDPOINT, "no engine has told its models yet", retry_after_s=1.0)

@@ -7,6 +7,7 @@ put in, and the rest goes out as views of what came in. An answer is changed by 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from msgspec import Struct
 from msgspec.json import decode, encode
@@ -32,6 +33,9 @@ class Edits(Struct, frozen=True):
     cache_salt: str = ""
 
 
+USAGE = Edits(include_usage=True)
+"""What most streams need, and nothing else."""
+
 _Splice = tuple[int, int, bytes]
 
 
@@ -44,26 +48,33 @@ def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
     if edits.model is None and not (edits.include_usage or edits.output_tokens or edits.cache_salt):
         return [body]
     scanned = scan(body)
-    names, _ = scanned
-    _refuse_duplicates(names, KEYS_READ)
+    names, _, twice = scanned
+    if twice:
+        _refuse_duplicates(list(names), KEYS_READ)
     new, more = _inserted(names, edits)
-    splices: list[_Splice] = []
+    splices = _replacements(body, scanned, edits) if more else ()
+    view, done = memoryview(body), 0
+    parts: list[bytes | memoryview] = []
     if new:
-        brace = body.index(b"{") + 1
-        splices.append((brace, brace, new))
-    if more:
-        splices += _replacements(body, scanned, edits)
-    return _spliced(body, splices)
+        done = body.index(b"{") + 1
+        parts.append(body[:done] + new)
+    elif not splices:
+        return [body]
+    for start, end, value in splices:
+        parts += (view[done:start], value)
+        done = end
+    parts.append(view[done:])
+    return parts
 
 
-def _inserted(names: list[str], edits: Edits) -> tuple[bytes, bool]:
+def _inserted(names: Collection[str], edits: Edits) -> tuple[bytes, bool]:
     """Return the members that are not there yet, and whether there may be others to replace."""
     new, more = b"", edits.model is not None
     if edits.include_usage:
         if "stream_options" in names:
             more = True
         else:
-            new += b'"stream_options":{"include_usage":true},'
+            new = b'"stream_options":{"include_usage":true},'
     if edits.cache_salt:
         if "cache_salt" in names:
             more = True
@@ -114,19 +125,6 @@ def _refuse_duplicates(names: list[str], read: tuple[str, ...], within: str = ""
         if names.count(name) > 1:  # no set, since hashing a key that fills the body takes as long as reading
             param = within + name
             raise Refusal(Outcome.BAD_REQUEST, f"{param}: the key comes more than once", param=param)
-
-
-def _spliced(body: bytes, splices: list[_Splice]) -> list[bytes | memoryview]:
-    if not splices:
-        return [body]
-    view = memoryview(body)
-    parts: list[bytes | memoryview] = []
-    done = 0
-    for start, end, new in splices:
-        parts += (view[done:start], new)
-        done = end
-    parts.append(view[done:])
-    return parts
 
 
 class Renamer:

@@ -1,7 +1,8 @@
 """Where the top-level members of a JSON object lie in its bytes, duplicates included.
 
 An edit must know the exact range of one member and must see what ordinary decoding hides: a key that comes
-twice. msgspec walks the values at C speed; a key type that equals nothing but itself keeps duplicates apart.
+twice. msgspec walks the values at C speed. Where the sizes of what it finds leave no room for a key that came
+twice, there was none; else a key type that equals nothing but itself keeps duplicates apart.
 The bytes are known to be a valid JSON object (`wire/requests.py` has decoded them before). What costs more
 than that walk is bounded, so that no body can hold up the loop: the members, and the bytes between values.
 """
@@ -9,9 +10,9 @@ than that walk is bounded, so that no body can hold up the loop: the members, an
 from __future__ import annotations
 
 import re
-from collections.abc import ValuesView
+from collections.abc import Collection, ValuesView
 
-from msgspec import Raw, Struct
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
 from maitred.core.outcome import Outcome, Refusal
@@ -21,6 +22,13 @@ MEMBERS_MAX = 512
 
 GAPS_BYTES_MAX = 64 * 1024
 """Bound of keys, blanks and punctuation, in all; the pattern that skips them takes up to 20 ns a byte."""
+
+SMALL_BYTES_MAX = 16 * 1024
+"""Up to this size a body is first read as if no key came twice: 3,000 members at most, in 0.5 ms."""
+
+_BARE = len('"":,')
+_AGAIN = len(',"":0')
+"""What a member takes besides its key and its value, and what one takes at least that came before."""
 
 TOO_DEEP = "the body is nested too deeply"
 TOO_MANY = "too many members in the body"
@@ -36,8 +44,8 @@ class Member(Struct, frozen=True):
     end: int
 
 
-Scanned = tuple[list[str], ValuesView[Raw]]
-"""All keys, unescaped, and their raw values, in order."""
+Scanned = tuple[Collection[str], ValuesView[Raw], bool]
+"""All keys, unescaped, and their raw values, in order; and whether a key may be among them twice."""
 
 
 class _Place:
@@ -66,7 +74,7 @@ class _Scan:
         names: list[str] = []
         self._names = names
         try:
-            return names, self._decode(body).values()
+            return names, self._decode(body).values(), True
         except RecursionError:  # the same bytes passed before, on a shorter stack
             message = TOO_DEEP
         except IndexError:
@@ -80,14 +88,31 @@ class _Scan:
         return place
 
 
-scan = _Scan()
+_scan = _Scan()
+_by_key = Decoder(dict[str, Raw]).decode
 # What stands between two values: blanks, the brace or comma, the key and its colon.
 _GAP = re.compile(rb'[\s{,]*+("(?:[^"\\]++|\\.)*+")\s*+:\s*+')
 
 
+def scan(body: bytes | memoryview) -> Scanned:
+    """Scan one object; raise Refusal at depth or when there are too many members."""
+    size = len(body)
+    if size <= SMALL_BYTES_MAX:
+        try:
+            found = _by_key(body)
+        except (DecodeError, RecursionError):
+            return _scan(body)  # which says what is wrong
+        values, count = found.values(), len(found)
+        # What keys, values and punctuation leave of the body. A key is never longer than it is written.
+        spare = size - len("".join(found)) - len(b"".join(values)) - count * _BARE - 1
+        if spare < _AGAIN and count <= MEMBERS_MAX:
+            return found, values, False
+    return _scan(body)
+
+
 def members(body: bytes | memoryview, scanned: Scanned | None = None) -> list[Member]:
     """Return the ranges of all top-level members, in order. `scanned`: what `scan` said, if already known."""
-    names, values = scanned or scan(body)
+    names, values, _ = scanned or scan(body)
     sizes = [memoryview(value).nbytes for value in values]
     if len(body) - sum(sizes) > GAPS_BYTES_MAX:
         raise Refusal(Outcome.BAD_REQUEST, TOO_WIDE)

@@ -36,9 +36,12 @@ Tokens: TypeAlias = "bytes | memoryview | array[int]"
 
 
 _SIZES = [f"{size}s" for size in PIECES]
-# How a text is cut that has so many pieces: all of them at once.
-_CUTS = tuple(Struct("".join(_SIZES[:count])).unpack_from for count in range(len(_SIZES) + 1))
-_LIMIT = BYTE_ENDS[-1]
+_LIMIT, _STEP = BYTE_ENDS[-1], PIECES[0]
+# How a text is cut into all its pieces at once, by its whole steps: each piece is some of them.
+_CUTS = tuple(
+    Struct("".join(_SIZES[: bisect_right(BYTE_ENDS, size)])).unpack_from
+    for size in range(0, _LIMIT + 1, _STEP)
+)
 # Anthropic's clients move this mark on from turn to turn, and no template renders it. No text can hold it:
 # its quotes would have backslashes before them.
 _marks = re.compile(rb',\s*+"cache_control"\s*+:\s*+(?:null|\{[^{}]*+\})')
@@ -53,9 +56,7 @@ def root(pool: str, adapter: str = "", salt: str = "") -> int:
     return xxh3_64_intdigest(f"{pool}\0{adapter}\0{salt}".encode())
 
 
-def byte_keys(
-    root: int, parts: Iterable[Rendered], bytes_max: int, *, marked: bool = False
-) -> tuple[int, ...]:
+def byte_keys(root: int, parts: Iterable[Rendered], bytes_max: int, marked: bool = False) -> tuple[int, ...]:
     """The keys of a prompt's bytes at BYTE_ENDS, given what is rendered of it and a bound of its size.
 
     `marked`: it may have marks of Anthropic's clients in it.
@@ -65,7 +66,7 @@ def byte_keys(
         text = _marks.sub(b"", text)
     key = root
     keys = []
-    for piece in _CUTS[bisect_right(BYTE_ENDS, len(text))](text):
+    for piece in _CUTS[len(text) // _STEP](text):
         key = xxh3_64_intdigest(piece, key)
         keys.append(key)
     return tuple(keys)

@@ -7,7 +7,7 @@ proved to be JSON in UTF-8, before anything else trusts it. No message here repe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, NoReturn, TypeAlias, TypeVar, cast
 
@@ -60,52 +60,10 @@ _Predicted = Annotated[int, Meta(le=OUTPUT_TOKENS_MAX)]
 _T = TypeVar("_T")
 
 
-class Body(Struct, frozen=True, gc=False):
-    """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts.
-
-    `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
-    `prompt_tokens` of all its `prompts`, an estimate unless `prompt_exact`; `media_bytes` of the body are no
-    text of theirs. `output_tokens_max`: what one answer may have, 0 where it is not said;
-    `output_tokens_most`: where several members may bound it, the most that one says: an engine may go by it.
-    `said` keeps the bytes of the rest for who asks for it.
-    """
-
-    model: str
-    stream: bool = False
-    sequences: int = 1
-    wants_usage: bool = False
-    output_tokens_max: int = 0
-    prompt_tokens: int = 0
-    media_bytes: int = 0
-    output_tokens_most: int = 0
-    said: _Said | None = None
-    prompt_exact: bool = False
-    prompts: int = 1
-
-    def cache_salt(self) -> str:
-        """What the client would keep its cache apart by, where it may say so. Raises Refusal."""
-        salt = self.said.cache_salt if self.said is not None else None
-        if salt is None or salt is NOTHING:  # None where nobody may say it
-            return ""
-        raw = bytes(salt)
-        return _read(_TEXT, raw) if raw.startswith(b'"') else ""
-
-    def session(self) -> bytes:
-        """What it calls the conversation, as written; b"" for nothing."""
-        if self.said is None or self.said.prompt_cache_key is NOTHING:
-            return b""
-        key = bytes(self.said.prompt_cache_key)
-        return key if key.startswith(b'"') and len(key) > len('""') else b""
-
-    def rendered(self) -> list[Rendered]:
-        """What engines make a prompt of, in their order: tools, system, messages. Media by their hashes."""
-        return self.said.rendered(self.media_bytes) if self.said is not None else []
-
-
 Rendered: TypeAlias = Raw | memoryview | bytes
 
 
-class _Said(Struct):
+class _Said(Struct, frozen=True):
     """What is read of the body of any API.
 
     `contents` names the members that may hold media besides the messages, `attached` those that are media
@@ -121,41 +79,81 @@ class _Said(Struct):
     cache_salt: Raw = NOTHING
     prompt_cache_key: Raw = NOTHING
 
-    def body(self, tokens: int, media_bytes: int) -> Body:
-        return Body(self.model, prompt_tokens=tokens, media_bytes=media_bytes, said=self)
+    def body(self, tokens: int, media_bytes: int, prompt: list[Rendered]) -> Body:
+        return Body(self.model, prompt_tokens=tokens, media_bytes=media_bytes, said=self, prompt=prompt)
 
     def before(self) -> list[Rendered]:
         """What templates put before the messages."""
         return []
 
-    def rendered(self, media_bytes: int) -> list[Rendered]:
+    def hashed(self, prompt: Sequence[Rendered]) -> Sequence[Rendered]:  # noqa: ARG002 - see the others
+        """The prompt as it stands, with media by their hashes."""
         parts = self.before()
         for message in self.messages or ():
             content = message.content
-            if media_bytes and content >= _MORE_THAN_TEXT:
+            if content >= _MORE_THAN_TEXT:
                 parts += (message.role, *media.rendered(content), message.tool_calls)
             else:
                 parts += (message.role, content, message.tool_calls)
         return parts
 
 
+_NOBODY = _Said()
+
+
+class Body(Struct, frozen=True, gc=False):
+    """What a body says. `sequences`: answers asked for in all, an upper bound for huge lists of prompts.
+
+    `model` is "" where none was said and none has to be. `wants_usage`: a stream is to tell it.
+    `prompt_tokens` of all its `prompts`, an estimate unless `prompt_exact`; `media_bytes` of the body are no
+    text of theirs. `output_tokens_max`: what one answer may have, 0 where it is not said;
+    `output_tokens_most`: where several members may bound it, the most that one says: an engine may go by it.
+    `prompt`: what engines make one of, as it stands. `said` keeps the bytes of the rest for who asks for it.
+    """
+
+    model: str
+    stream: bool = False
+    sequences: int = 1
+    wants_usage: bool = False
+    output_tokens_max: int = 0
+    prompt_tokens: int = 0
+    media_bytes: int = 0
+    output_tokens_most: int = 0
+    said: _Said = _NOBODY
+    prompt: Sequence[Rendered] = ()
+    prompt_exact: bool = False
+    prompts: int = 1
+
+    def cache_salt(self) -> str:
+        """What the client would keep its cache apart by; only where it may say so. Raises Refusal."""
+        raw = bytes(self.said.cache_salt)
+        return _read(_TEXT, raw) if raw.startswith(b'"') else ""
+
+    def session(self) -> bytes:
+        """What it calls the conversation, as written; b"" for nothing."""
+        key = bytes(self.said.prompt_cache_key)
+        return key if key.startswith(b'"') and len(key) > len('""') else b""
+
+    def rendered(self) -> Sequence[Rendered]:
+        """What engines make a prompt of, in their order: tools, system, messages. Media by their hashes."""
+        return self.said.hashed(self.prompt) if self.media_bytes else self.prompt
+
+
 class _StreamOptions(Struct):
     include_usage: bool | None = None
 
 
-class _Generating(_Said):
+class _Generating(_Said, frozen=True):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: _Count | None = None
     max_tokens: _Tokens | None = None
     n_predict: _Predicted | None = None
 
-    def body(self, tokens: int, media_bytes: int) -> Body:
+    def body(self, tokens: int, media_bytes: int, prompt: list[Rendered]) -> Body:
         options = self.stream_options
         wants_usage = options is not None and options.include_usage is True
-        output = most = self.output()
-        if self.max_tokens is not None and self.max_tokens > most:
-            most = self.max_tokens
+        output, most = self.output()
         if self.n_predict is not None:
             most = OUTPUT_TOKENS_MAX if self.n_predict < 0 else max(most, self.n_predict)
         return Body(
@@ -168,13 +166,16 @@ class _Generating(_Said):
             media_bytes,
             most,
             self,
+            prompt,
         )
 
-    def output(self) -> int:
-        return self.max_tokens or 0
+    def output(self) -> tuple[int, int]:
+        """Of those members that all engines know: the bound of an answer, and the most that one says."""
+        tokens = self.max_tokens or 0
+        return tokens, tokens
 
 
-class _Chat(_Generating):
+class _Chat(_Generating, frozen=True):
     max_completion_tokens: _Tokens | None = None
     tools: Raw = UNSAID
     functions: Raw = UNSAID
@@ -184,30 +185,31 @@ class _Chat(_Generating):
     def before(self) -> list[Rendered]:
         return [self.tools, self.functions, self.documents, self.reasoning_effort]
 
-    def output(self) -> int:
-        tokens = self.max_completion_tokens
-        return self.max_tokens or 0 if tokens is None else tokens
+    def output(self) -> tuple[int, int]:
+        other, tokens = self.max_tokens or 0, self.max_completion_tokens
+        return (other, other) if tokens is None else (tokens, max(tokens, other))
 
 
-class _Completions(_Generating):
+class _Completions(_Generating, frozen=True):
     best_of: _Count | None = None
     prompt: Raw = NOTHING
 
-    def body(self, tokens: int, media_bytes: int) -> Body:
-        body = super().body(tokens, media_bytes)
+    def body(self, tokens: int, media_bytes: int, prompt: list[Rendered]) -> Body:
+        prompt = [memoryview(self.prompt)[:-1]]  # it may go on where it ends now
+        body = super().body(tokens, media_bytes, prompt)
         sequences = max(body.sequences, self.best_of or 1)
         return _with_prompts(body, self.prompt, sequences)
 
-    def rendered(self, media_bytes: int) -> list[Rendered]:  # noqa: ARG002 - none is in a text
-        return [memoryview(self.prompt)[:-1]]  # it may go on where it ends now
+    def hashed(self, prompt: Sequence[Rendered]) -> Sequence[Rendered]:
+        return prompt  # none is in a text
 
 
-class _CountTokens(_Said):
+class _CountTokens(_Said, frozen=True):
     contents = ("system",)
     system: Raw = UNSAID
 
 
-class _Messages(_CountTokens):
+class _Messages(_CountTokens, frozen=True):
     stream: bool | None = None
     max_tokens: _Tokens | None = None
     tools: Raw = UNSAID
@@ -215,29 +217,27 @@ class _Messages(_CountTokens):
     def before(self) -> list[Rendered]:
         return [self.tools, self.system]
 
-    def body(self, tokens: int, media_bytes: int) -> Body:
+    def body(self, tokens: int, media_bytes: int, prompt: list[Rendered]) -> Body:
         output = self.max_tokens or 0  # and these streams always tell their usage
-        return Body(
-            self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes, said=self
-        )
+        return Body(self.model, self.stream is True, 1, True, output, tokens, media_bytes, 0, self, prompt)
 
 
-class _Inputs(_Said):
+class _Inputs(_Said, frozen=True):
     contents = ("input",)
     input: Raw = NOTHING
 
-    def body(self, tokens: int, media_bytes: int) -> Body:
-        return _with_prompts(super().body(tokens, media_bytes), self.input)
+    def body(self, tokens: int, media_bytes: int, prompt: list[Rendered]) -> Body:
+        return _with_prompts(super().body(tokens, media_bytes, prompt), self.input)
 
 
-class _Pooling(_Inputs):
+class _Pooling(_Inputs, frozen=True):
     """`data` is what plugins of vLLM take instead of `input`, or says where they find it."""
 
     attached = ("images", "image_data", "data")
     data: Raw = NOTHING
 
 
-class _Responses(_Said):
+class _Responses(_Said, frozen=True):
     """What the gateway itself asks an engine's Responses API; the input's end moves on from turn to turn."""
 
     contents = ("input",)
@@ -247,17 +247,16 @@ class _Responses(_Said):
     stream: bool | None = None
     max_output_tokens: _Tokens | None = None
 
-    def body(self, tokens: int, media_bytes: int) -> Body:
+    def body(self, tokens: int, media_bytes: int, prompt: list[Rendered]) -> Body:
+        prompt = [self.tools, self.instructions, memoryview(self.input)[:-1]]
         output = self.max_output_tokens or 0  # and these streams always tell their usage
-        return Body(
-            self.model, self.stream is True, 1, True, output, tokens, media_bytes=media_bytes, said=self
-        )
+        return Body(self.model, self.stream is True, 1, True, output, tokens, media_bytes, 0, self, prompt)
 
-    def rendered(self, media_bytes: int) -> list[Rendered]:  # noqa: ARG002 - they are known by their bytes
-        return [self.tools, self.instructions, memoryview(self.input)[:-1]]
+    def hashed(self, prompt: Sequence[Rendered]) -> Sequence[Rendered]:
+        return prompt  # they are known by their bytes
 
 
-class _Pairs(_Said):
+class _Pairs(_Said, frozen=True):
     contents = (
         "query", "queries", "documents", "items", "texts", "text_1", "text_2", "data_1", "data_2"
     )  # fmt: skip
@@ -271,9 +270,9 @@ class _Pairs(_Said):
     data_1: Raw = NOTHING
     data_2: Raw = NOTHING
 
-    def body(self, tokens: int, media_bytes: int) -> Body:
+    def body(self, tokens: int, media_bytes: int, prompt: list[Rendered]) -> Body:
         pairs = max(_prompts(getattr(self, name)) for name in self.contents)
-        return structs.replace(super().body(tokens, media_bytes), sequences=pairs, prompts=pairs)
+        return structs.replace(super().body(tokens, media_bytes, prompt), sequences=pairs, prompts=pairs)
 
 
 _SHAPES: tuple[type[_Said], ...] = (
@@ -285,6 +284,8 @@ _NAMELESS = frozenset({Api.RERANK, Api.SCORE, Api.CLASSIFY, Api.POOLING, Api.TOK
 """Where some engines know no model, having only one."""
 _CONVERSATIONS = frozenset({Api.CHAT, Api.MESSAGES, Api.COUNT_TOKENS})
 """Where there must be messages: llama.cpp answers 500 to none, which would seem to be its own fault."""
+_TEXTS = frozenset({Api.CHAT, Api.COMPLETIONS})
+"""Where media come in messages, or in a member that is only looked for."""
 _POOLING = Api.POOLING  # members of an enumeration take twenty times as long to look up
 _LIST = Decoder(list[Raw])
 # Lists begin with it, objects and words with something behind it, texts and numbers with something before it.
@@ -322,15 +323,18 @@ def _closed(names: Iterable[str]) -> list[tuple[str, Any, None]]:
 class Rules(Struct, frozen=True):
     """What clients may do here that is refused otherwise.
 
-    `fields`: those of STEERING_FIELDS they may set. `domains`: where engines may fetch media for them.
+    `fields`: those of STEERING_FIELDS they may set, `salted` whether "cache_salt" is one. `domains`: where
+    engines may fetch media for them.
     """
 
     fields: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
     decoders: tuple[Decoder[_Said], ...] = ()
+    salted: bool = False
 
     def __post_init__(self) -> None:
         structs.force_setattr(self, "decoders", _decoders(self.fields))
+        structs.force_setattr(self, "salted", "cache_salt" in self.fields)
 
 
 STRICT = Rules()
@@ -351,27 +355,36 @@ def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
     if not said.model and api not in _NAMELESS:
         raise Refusal(Outcome.BAD_REQUEST, MODEL_MISSING, param="model")
     look: Look | None = None
-    if messages := said.messages:
+    prompt, messages = said.before(), said.messages
+    if messages is not None:
         for message in messages:
-            if message.content >= _MORE_THAN_TEXT:
+            content = message.content
+            if content >= _MORE_THAN_TEXT and look is None:
                 look = Look(rules.domains)
                 media.check(messages, look)
-                break
-    elif messages is None and api in _CONVERSATIONS:
+            prompt += (message.role, content, message.tool_calls)
+    elif api in _CONVERSATIONS:
         raise Refusal(Outcome.BAD_REQUEST, MESSAGES_MISSING, param="messages")
+    if said.images is not NOTHING or said.image_data is not NOTHING or api not in _TEXTS:
+        look = _look_further(api, said, look, rules.domains)
+    if look is None:
+        return said.body(len(body) // TOKEN_BYTES, 0, prompt)
+    text_bytes = max(0, len(body) - look.data_bytes)
+    return said.body(text_bytes // TOKEN_BYTES + MEDIA_TOKENS * look.parts, look.data_bytes, prompt)
+
+
+def _look_further(api: Api, said: _Said, look: Look | None, domains: tuple[str, ...]) -> Look | None:
+    """Look for media outside of the messages, too."""
     for name in said.contents:
         content = getattr(said, name)
         if content is not NOTHING and content >= _MORE_THAN_TEXT:
-            look = look or Look(rules.domains)
+            look = look or Look(domains)
             media.check_content(name, content, look)
     if said.images is not NOTHING or said.image_data is not NOTHING or api is _POOLING:
-        look = look or Look(rules.domains)
+        look = look or Look(domains)
         for name in said.attached:
             media.check_data(name, getattr(said, name), look)
-    if look is None:
-        return said.body(len(body) // TOKEN_BYTES, 0)
-    text_bytes = max(0, len(body) - look.data_bytes)
-    return said.body(text_bytes // TOKEN_BYTES + MEDIA_TOKENS * look.parts, look.data_bytes)
+    return look
 
 
 def _with_prompts(body: Body, value: Raw, sequences: int = 1) -> Body:
