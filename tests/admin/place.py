@@ -7,7 +7,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -68,6 +68,7 @@ class FakeDesk:
         self.log = Decisions(100, wall=lambda: 1_700_000_000.0)
         self.config: list[str] | ConfigError = []
         self.asked_in: list[threading.Thread] = []
+        self.uncounted: Callable[[], None] = lambda: None
 
     async def endpoints(self) -> Iterable[Endpoint]:
         self.asked_in.append(threading.current_thread())
@@ -84,6 +85,9 @@ class FakeDesk:
     async def decisions(self, wanted: Wanted) -> Page:
         self.asked_in.append(threading.current_thread())
         return self.log.page(wanted)
+
+    async def count(self) -> None:
+        self.uncounted()
 
     async def hold(self, name: str, held: bool) -> bool:
         self.asked_in.append(threading.current_thread())

@@ -25,6 +25,7 @@ from maitred.core.outcome import Outcome
 from maitred.observe.exposition import CONTENT_TYPE, render
 from tests.admin import place
 from tests.admin.place import NOW, PATIENCE_S, FakeDesk, House
+from tests.observe.events import tell
 
 TOKEN = "0123456789abcdef"
 DRAIN = "/admin/v1/endpoints/org/qwen/127.0.0.1:8001/drain"
@@ -53,10 +54,23 @@ def server(settings: Admin, house: House) -> AdminServer:
 
 def test_metrics_are_served(house: House) -> None:
     for number in range(50):  # several pieces
-        house.metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, f"m{number}"))
+        tell(house.metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, f"m{number}"))
     status, content_type, body = house.call("/metrics")
     assert (status, content_type) == (200, CONTENT_TYPE)
     assert body == b"".join(render(house.metrics))
+
+
+def test_metrics_wait_until_what_is_over_is_counted_on_the_gateways_own_loop(house: House) -> None:
+    counted_in = []
+
+    def count() -> None:
+        time.sleep(0.02)
+        tell(house.metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, "just over"))
+        counted_in.append(threading.current_thread())
+
+    house.desk.uncounted = count
+    assert b'model="just over"' in house.call("/metrics")[2]
+    assert counted_in == [house.thread]
 
 
 @pytest.mark.parametrize("path", ["/admin/v1/endpoints", "/admin/v1/findings"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 import pytest
 from msgspec import structs
@@ -15,6 +16,7 @@ from maitred.net.virtual import VirtualLoop
 from maitred.observe.budgets import Budget
 from tests.net.http import post
 from tests.proxy.place import CHAT, Place, chat, in_virtual_time, serving
+from tests.proxy.upstream import MODEL
 
 MINUTE_S = (LOOKS + 1) * PERIOD_S
 
@@ -82,3 +84,29 @@ async def test_a_head_that_is_known_is_held_to_limits_that_came_later() -> None:
         config = place.app.config
         place.app.apply(structs.replace(config, http=structs.replace(config.http, headers_max=3)))
         assert (await place.ask(asked)).status == 431
+
+
+def written(log_fd: int) -> int:
+    """How many lines have left."""
+    return os.pread(log_fd, 1 << 20, 0).count(b"\n")
+
+
+@in_virtual_time()
+async def test_a_line_leaves_within_a_moment_and_at_the_end_at_once() -> None:
+    async with serving() as place:
+        log_fd = place._log_fd
+        await place.ask()
+        await asyncio.sleep(0.25)
+        assert written(log_fd) == 1
+        await place.ask()
+        assert written(log_fd) == 1
+        await place.app.stop()
+        assert written(log_fd) == 2
+
+
+@in_virtual_time()
+async def test_numbers_are_those_of_this_moment() -> None:
+    async with serving() as place:
+        for count in (1, 2):
+            await place.ask()
+            assert sum(place.app.metrics.models[MODEL].whole.counts) == count

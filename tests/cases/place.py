@@ -202,11 +202,9 @@ async def admin_port(
 ) -> AsyncIterator[Callable[..., Coroutine[Any, Any, Answer]]]:
     """The admin port of this gateway; gives a function that asks it: path, method, header lines."""
     loop = asyncio.get_running_loop()
-    desk = Desk(place.app, load or (lambda: place.app.config))
+    desk, metrics = Desk(place.app, load or (lambda: place.app.config)), place.app.metrics
     settings = Admin(listen=ANYWHERE.data, token=token)
-    server = AdminServer(
-        settings, loop=loop, desk=desk, render=lambda: render(place.app.metrics), clock=time.monotonic
-    )
+    server = AdminServer(settings, loop=loop, desk=desk, render=lambda: render(metrics), clock=time.monotonic)
     address = server.start()
 
     async def ask(path: str, *headers: str, method: str = "GET", host: str = "localhost") -> Answer:

@@ -191,7 +191,7 @@ def test_a_leg_remembers_when_and_how_much() -> None:
     told = [event for event in hall.events if not isinstance(event, EndpointMoved)]
     assert told == [
         Answered(103.0, leg),
-        Ended(106.0, ticket, Outcome.COMPLETED, USAGE),
+        Ended(106.0, ticket, Outcome.COMPLETED, USAGE, leg),
     ]
 
 

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from maitred.core.words import Api, Endpoint, EndpointState, Identity, Leg, Request, Ticket
+from maitred.core.events import Ended, Event, Hub
+from maitred.core.outcome import Outcome
+from maitred.core.words import Api, Endpoint, EndpointState, Identity, Leg, Request, Ticket, Usage
+from maitred.observe.access import AccessLog
+from maitred.observe.ends import Ends
+from maitred.observe.metrics import Metrics
+
+
+def tell(observer: Metrics | AccessLog, *events: Event) -> None:
+    """Tell it what happened, the way the gateway does."""
+    hub, ends = Hub(), Ends(observer.over)
+    hub.subscribe(ends.hears)
+    if isinstance(observer, Metrics):
+        hub.subscribe(observer.hears)
+    for event in events:
+        hub.tell(event)
+    ends.tell()
 
 
 def endpoint(name: str = "qwen/127.0.0.1:8001", state: EndpointState = EndpointState.READY) -> Endpoint:
@@ -22,3 +38,8 @@ def seat(ticket: Ticket, at: float, where: Endpoint | None = None) -> Leg:
     leg = Leg(ticket.attempts, ticket, where or endpoint(), 0, ticket.attempts, seated_at=at)
     ticket.legs = [leg]
     return leg
+
+
+def over(at: float, ticket: Ticket, outcome: Outcome, usage: Usage | None) -> Ended:
+    """The end of a ticket."""
+    return Ended(at, ticket, outcome, usage, ticket.legs[-1] if ticket.legs else None)

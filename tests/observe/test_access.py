@@ -13,11 +13,11 @@ import pytest
 from maitred.core.events import Answered, AtDoor, Ended
 from maitred.core.outcome import Outcome
 from maitred.core.words import Api, Usage
-from maitred.observe.access import BATCH_LINES, NOTES_MAX, AccessLog, NoFacts, NoHead, Style
+from maitred.observe.access import NOTES_MAX, AccessLog, NoFacts, NoHead, Style
 from maitred.observe.sink import LINES_MAX, Sink
-from tests.observe.events import queued, seat
+from tests.observe.events import over, queued, seat, tell
 
-WALL_S = 1_800_000_000.25
+WALL_S, NOW = 1_800_000_000.25, 101.5
 
 
 class LogFile:
@@ -28,7 +28,7 @@ class LogFile:
         self.fd = os.open(path, os.O_WRONLY | os.O_CREAT)
 
     def log(self, style: Style = "json") -> AccessLog:
-        return AccessLog(Sink(self.fd), style, wall=lambda: WALL_S)
+        return AccessLog(Sink(self.fd), style, wall=lambda: WALL_S, clock=lambda: NOW)
 
     def lines(self) -> list[str]:
         return self.path.read_text().splitlines()
@@ -57,7 +57,7 @@ def ended() -> Ended:
     ticket = queued()
     leg = seat(ticket, 100.1)
     leg.answered_at = 100.35
-    return Ended(101.5, ticket, Outcome.COMPLETED, Usage(100, 60, 40))
+    return over(101.5, ticket, Outcome.COMPLETED, Usage(100, 60, 40))
 
 
 def head(path: str, own_id: str) -> NoHead:
@@ -73,7 +73,7 @@ def facts(status: int = 0) -> NoFacts:
 def test_a_completed_request(file: LogFile) -> None:
     log = file.log()
     log.note("r1", facts(200))
-    log(ended())
+    tell(log, ended())
     log.flush()
     assert file.rows() == [
         {
@@ -107,7 +107,7 @@ def test_a_completed_request(file: LogFile) -> None:
 @pytest.mark.parametrize(("api", "status"), [(Api.CHAT, 429), (Api.MESSAGES, 529)])
 def test_a_request_that_left_the_queue_unseated(file: LogFile, api: Api, status: int) -> None:
     log = file.log()
-    log(Ended(130.0, queued(api=api), Outcome.QUEUE_DEADLINE, None))
+    tell(log, over(130.0, queued(api=api), Outcome.QUEUE_DEADLINE, None))
     log.flush()
     [row] = file.rows()
     assert (row["outcome"], row["status"], row["queue_s"], row["duration_s"]) == (
@@ -122,8 +122,8 @@ def test_a_request_that_left_the_queue_unseated(file: LogFile, api: Api, status:
 def test_a_refused_request(file: LogFile) -> None:
     log = file.log()
     log.note("r2", facts())
-    log(AtDoor(1.0, "r2", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support", "k1", "batch"))
-    log(AtDoor(1.0, "r3", Outcome.PATH_NOT_FOUND))
+    tell(log, AtDoor(NOW, "r2", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support", "k1", "batch"))
+    tell(log, AtDoor(NOW, "r3", Outcome.PATH_NOT_FOUND))
     log.flush()
     assert file.rows() == [
         {
@@ -145,10 +145,21 @@ def test_a_refused_request(file: LogFile) -> None:
     ]
 
 
+def test_a_line_tells_when_its_request_was_over_not_when_it_is_made(file: LogFile) -> None:
+    log, ticket = file.log(), queued()
+    tell(
+        log,
+        over(NOW - 0.0625, ticket, Outcome.CLIENT_GONE, None),
+        AtDoor(NOW - 0.03125, "r2", Outcome.DRAINING),
+    )
+    log.flush()
+    assert [row["ts"] for row in file.rows()] == [1_800_000_000_187, 1_800_000_000_218]
+
+
 def test_the_status_sent_is_logged_where_it_differs_from_the_outcomes(file: LogFile) -> None:
     log, event = file.log(), ended()
     log.note("r1", facts(200))
-    log(Ended(101.5, event.ticket, Outcome.FAILED_TRUNCATED, None))
+    tell(log, over(101.5, event.ticket, Outcome.FAILED_TRUNCATED, None))
     log.flush()
     [row] = file.rows()
     assert (row["outcome"], row["status"]) == ("failed_truncated", 200)
@@ -156,7 +167,7 @@ def test_the_status_sent_is_logged_where_it_differs_from_the_outcomes(file: LogF
 
 def test_other_events_have_no_line(file: LogFile) -> None:
     log, ticket = file.log(), queued()
-    log(Answered(100.1, seat(ticket, 100.0)))
+    tell(log, Answered(100.1, seat(ticket, 100.0)))
     log.flush()
     assert file.lines() == []
 
@@ -164,8 +175,7 @@ def test_other_events_have_no_line(file: LogFile) -> None:
 def test_lines_for_people(file: LogFile) -> None:
     log = file.log("human")
     log.note("r1", facts(200))
-    log(ended())
-    log(AtDoor(1.0, "r3", Outcome.PATH_NOT_FOUND))
+    tell(log, ended(), AtDoor(NOW, "r3", Outcome.PATH_NOT_FOUND))
     log.flush()
     ended_line, refused_line = file.lines()
     assert ended_line == (
@@ -182,7 +192,7 @@ def test_harmful_text_of_a_client_is_left_out(file: LogFile, text: str) -> None:
     log = file.log()
     for event in (ended(), AtDoor(1.0, "r1", Outcome.BAD_REQUEST)):
         log.note("r1", NoFacts("10.0.0.7", head(text, text)))
-        log(event)
+        tell(log, event)
     log.flush()
     for row in file.rows():
         assert "path" not in row
@@ -194,7 +204,7 @@ def test_facts_are_used_once_and_bounded(file: LogFile) -> None:
     for number in range(NOTES_MAX + 1):
         log.note(f"n{number}", facts())
     for name in ("n0", "n1", "n1"):  # the oldest is forgotten, the next is used up by its first line
-        log(AtDoor(1.0, name, Outcome.BAD_REQUEST))
+        tell(log, AtDoor(1.0, name, Outcome.BAD_REQUEST))
     log.flush()
     assert [row.get("client") for row in file.rows()] == [None, "10.0.0.7", None]
 
@@ -202,21 +212,21 @@ def test_facts_are_used_once_and_bounded(file: LogFile) -> None:
 def test_facts_end_with_the_line_of_an_ended_request(file: LogFile) -> None:
     log = file.log()
     log.note("r1", facts())
-    log(ended())
-    log(ended())
+    tell(log, ended())
+    tell(log, ended())
     log.flush()
     assert [row.get("client") for row in file.rows()] == ["10.0.0.7", None]
 
 
 def test_a_full_buffer_drops_and_counts(file: LogFile) -> None:
     log = file.log()
-    for number in range(LINES_MAX + 2 * BATCH_LINES):
-        log(AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
-    assert log.dropped == 2 * BATCH_LINES
+    for number in range(LINES_MAX + 250):
+        tell(log, AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
+    assert log.dropped == 250
     log.flush()
     rows = file.rows()
     assert [row["id"] for row in rows] == [f"r{number}" for number in range(LINES_MAX)]
-    log(AtDoor(1.0, "again", Outcome.BAD_REQUEST))
+    tell(log, AtDoor(1.0, "again", Outcome.BAD_REQUEST))
     log.flush()
     assert file.rows()[-1]["id"] == "again"
 
@@ -225,7 +235,7 @@ def test_a_reader_that_stands_still_never_blocks_and_loses_nothing(pipe: tuple[i
     reader, writer = pipe
     log, written = AccessLog(Sink(writer), "json", wall=lambda: WALL_S), b""
     for number in range(3000):
-        log(AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
+        tell(log, AtDoor(1.0, f"r{number}", Outcome.BAD_REQUEST))
     log.flush()  # more than a pipe holds: returns though nobody reads
     os.set_blocking(reader, False)
     while chunk := _available(reader):
@@ -247,7 +257,7 @@ def test_a_lost_reader_costs_lines_and_nothing_else() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     log = AccessLog(Sink(writer), "json")
-    log(AtDoor(1.0, "r", Outcome.BAD_REQUEST))
+    tell(log, AtDoor(1.0, "r", Outcome.BAD_REQUEST))
     log.flush()
     os.close(writer)
     assert log.dropped == 1

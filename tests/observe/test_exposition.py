@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from maitred.core.events import Answered, AtDoor, Ended, EndpointMoved, LegFailed, Tokenized
+from maitred.core.events import Answered, AtDoor, EndpointMoved, LegFailed, Tokenized
 from maitred.core.line import Line
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.words import EndpointState, Failure, Load, Usage
@@ -16,7 +16,7 @@ from maitred.observe.exposition import PIECE_LINES, families, render
 from maitred.observe.findings import Findings
 from maitred.observe.kv_events import COUNTS, figures
 from maitred.observe.metrics import READINGS, Metrics, Slo
-from tests.observe.events import endpoint, queued, seat
+from tests.observe.events import endpoint, over, queued, seat, tell
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -43,15 +43,15 @@ def lived_in() -> Metrics:
     ticket, where = queued(), endpoint()
     where.load, where.observed_at = Load(3, 2, 0.25), 101.0
     where.reads, where.writes = Line(0.1, 0.001, 1, 0.25), Line(0.02, 0.001, 1, 0.125)
-    metrics(EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
+    tell(metrics, EndpointMoved(0.0, where, EndpointState.PROBING, EndpointState.READY, ""))
     metrics.mcp_called("github", "completed", 0.25)
-    metrics(Tokenized(100.0, "qwen", 0.01, None))
+    tell(metrics, Tokenized(100.0, "qwen", 0.01, None))
     leg = seat(ticket, 100.0, where)
-    metrics(Answered(100.1, leg))
-    metrics(LegFailed(100.2, leg, Failure(FailureKind.TRUNCATED), again=False))
-    metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(1, 0, 2)))
+    tell(metrics, Answered(100.1, leg))
+    tell(metrics, LegFailed(100.2, leg, Failure(FailureKind.TRUNCATED), again=False))
+    tell(metrics, over(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(1, 0, 2)))
     seat(ticket, 100.3, where).thought = 0
-    metrics(Ended(100.4, ticket, Outcome.COMPLETED, Usage(20, 16, 2)))
+    tell(metrics, over(100.4, ticket, Outcome.COMPLETED, Usage(20, 16, 2)))
     metrics.turns.end(Outcome.COMPLETED)
     metrics.turns.recalled(2)
     metrics.turns.stored("history", 0.001)
@@ -124,7 +124,7 @@ def test_everything_counted_of_kv_events_is_documented_and_nothing_else() -> Non
 def test_a_large_metric_comes_in_pieces_under_one_heading() -> None:
     metrics = Metrics("1")
     for number in range(130):
-        metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, f"m{number}"))
+        tell(metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, f"m{number}"))
     pieces = list(render(metrics))
     assert max(piece.count(b"\n") for piece in pieces) <= PIECE_LINES + 2
     text = b"".join(pieces)
@@ -138,5 +138,5 @@ def test_a_metric_without_samples_takes_no_room() -> None:
 
 def test_odd_model_names_are_escaped() -> None:
     metrics = Metrics("1")
-    metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, 'a"b\\c\nd'))
+    tell(metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, 'a"b\\c\nd'))
     assert rb'model="a\"b\\c\nd"' in b"".join(render(metrics))

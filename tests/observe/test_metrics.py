@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from maitred.core.events import AnswerBegan, Answered, AtDoor, Ended, EndpointMoved, LegFailed, Tokenized
+from maitred.core.events import AnswerBegan, Answered, AtDoor, EndpointMoved, LegFailed, Tokenized
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState, Failure, Identity, Leg, Ticket, Usage
@@ -23,7 +23,7 @@ from maitred.observe.metrics import (
     Metrics,
     Slo,
 )
-from tests.observe.events import endpoint, queued, seat
+from tests.observe.events import endpoint, over, queued, seat, tell
 
 
 def lines(metrics: Metrics, name: str) -> list[str]:
@@ -38,22 +38,22 @@ def served(metrics: Metrics, ticket: Ticket, *, first: float, end: float, tokens
     leg = seat(ticket, 100.0)
     leg.answered_at = 100.0 + first
     if ticket.request.stream:
-        metrics(Answered(leg.answered_at, leg))
-    metrics(Ended(100.0 + end, ticket, Outcome.COMPLETED, Usage(100, 60, tokens)))
+        tell(metrics, Answered(leg.answered_at, leg))
+    tell(metrics, over(100.0 + end, ticket, Outcome.COMPLETED, Usage(100, 60, tokens)))
 
 
 def moved(metrics: Metrics, which: Endpoint, after: EndpointState) -> None:
     before, which.state = which.state, after
-    metrics(EndpointMoved(1.0, which, before, after, ""))
+    tell(metrics, EndpointMoved(1.0, which, before, after, ""))
 
 
 def test_every_end_is_counted_by_model_api_and_outcome() -> None:
     metrics = Metrics("1")
-    metrics(AtDoor(1.0, "r0", Outcome.PATH_NOT_FOUND))
-    metrics(AtDoor(1.0, "r1", Outcome.QUEUE_FULL, Api.EMBEDDINGS, "qwen"))
+    tell(metrics, AtDoor(1.0, "r0", Outcome.PATH_NOT_FOUND))
+    tell(metrics, AtDoor(1.0, "r1", Outcome.QUEUE_FULL, Api.EMBEDDINGS, "qwen"))
     served(metrics, queued(), first=0.2, end=1.0, tokens=5)
     served(metrics, queued(), first=0.2, end=1.0, tokens=5)
-    metrics(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
+    tell(metrics, over(130.0, queued(), Outcome.QUEUE_DEADLINE, None))
     assert lines(metrics, "requests_total") == [
         'requests_total{api="",model="",outcome="path_not_found"} 1.0',
         'requests_total{api="chat",model="qwen",outcome="completed"} 2.0',
@@ -75,7 +75,7 @@ def test_token_ids_are_counted_by_what_became_of_them() -> None:
     metrics = Metrics("1")
     assert lines(metrics, "tokeniz") == []
     for missing in (None, None, NoTokens.BUSY, NoTokens.UNSUPPORTED):
-        metrics(Tokenized(1.0, "qwen", 0.004, missing))
+        tell(metrics, Tokenized(1.0, "qwen", 0.004, missing))
     assert lines(metrics, "tokenized_total") == [
         'tokenized_total{model="qwen",result="busy"} 1.0',
         'tokenized_total{model="qwen",result="unsupported"} 1.0',
@@ -99,8 +99,8 @@ def test_nothing_of_an_ended_ticket_is_kept() -> None:
     metrics, ticket = Metrics("1"), queued()
     before = sys.getrefcount(ticket)
     leg = seat(ticket, 100.0)
-    metrics(Answered(100.1, leg))
-    metrics(Ended(101.0, ticket, Outcome.COMPLETED, None))
+    tell(metrics, Answered(100.1, leg))
+    tell(metrics, over(101.0, ticket, Outcome.COMPLETED, None))
     del leg
     ticket.legs = ()
     assert sys.getrefcount(ticket) == before
@@ -110,8 +110,8 @@ def test_nothing_of_an_ended_ticket_is_kept() -> None:
 def test_only_a_failure_that_is_tried_again_is_a_retry(again: bool) -> None:
     metrics, ticket = Metrics("1"), queued()
     leg = seat(ticket, 100.0)
-    metrics(LegFailed(100.1, leg, Failure(FailureKind.CONNECT), again=again))
-    metrics(Ended(130.0, ticket, Outcome.QUEUE_DEADLINE, None))
+    tell(metrics, LegFailed(100.1, leg, Failure(FailureKind.CONNECT), again=again))
+    tell(metrics, over(130.0, ticket, Outcome.QUEUE_DEADLINE, None))
     assert lines(metrics, "retries_total") == [f'retries_total{{model="qwen"}} {float(again)}']
 
 
@@ -123,13 +123,54 @@ def test_a_bucket_holds_its_bound_and_what_is_beyond_all_goes_last() -> None:
     assert histogram.total == pytest.approx(6.2)
 
 
+@pytest.mark.parametrize("values", [[], [2.1], [0.5, 7.0, 1.0, 0.0, 2.0, 1.5, 1.0, 9.0], [3.0, 4.0]])
+def test_many_are_counted_as_one_by_one(values: list[float]) -> None:
+    together, alone = Histogram((1.0, 2.0, 3.0)), Histogram((1.0, 2.0, 3.0))
+    for histogram in (together, alone):
+        histogram.observe(0.1)
+    for value in values:
+        alone.observe(value)
+    together.observe_all(values)
+    assert (together.counts, together.total) == (alone.counts, alone.total)
+
+
+def test_ends_that_differ_in_anything_are_counted_apart() -> None:
+    metrics = labelled()
+    tickets = [
+        queued(),
+        queued("other"),
+        queued(api=Api.MESSAGES),
+        queued(stream=False),
+        asked_by("support"),
+        asked_by("support", "batch"),
+        asked_by("support", retry=1),
+    ]
+    ends = []
+    for number, ticket in enumerate(tickets * 2):
+        seat(ticket, 100.0).answered_at = 101.0
+        outcome = Outcome.COMPLETED if number % 2 else Outcome.FAILED_TRUNCATED
+        ends.append(over(103.0, ticket, outcome, Usage(10, 4, 3)))
+    tell(metrics, *ends)
+    alone = labelled()
+    for end in ends:
+        tell(alone, end)
+    assert b"".join(render(metrics)) == b"".join(render(alone))
+    assert 'requests_total{api="messages",model="qwen",outcome="completed"} 1.0' in lines(
+        metrics, "requests_total"
+    )
+    assert lines(metrics, "output_token_seconds_count") == [
+        'output_token_seconds_count{model="qwen"} 10.0',
+        'output_token_seconds_count{model="other"} 2.0',
+    ]
+
+
 def test_buckets_are_cumulative_and_agree_with_the_count() -> None:
     metrics = Metrics("1")
     for wait_s in (0.004, 0.03, 500.0):
         ticket = queued()
         seat(ticket, 100.0 + wait_s)
-        metrics(Ended(700.0, ticket, Outcome.CLIENT_GONE, None))
-    metrics(Ended(130.0, queued(), Outcome.QUEUE_DEADLINE, None))  # never had a place
+        tell(metrics, over(700.0, ticket, Outcome.CLIENT_GONE, None))
+    tell(metrics, over(130.0, queued(), Outcome.QUEUE_DEADLINE, None))  # never had a place
     text = lines(metrics, "queue_seconds")
     assert 'queue_seconds_bucket{band="other",le="0.005",model="qwen"} 1.0' in text
     assert 'queue_seconds_bucket{band="other",le="0.02",model="qwen"} 1.0' in text
@@ -168,7 +209,7 @@ def test_a_plain_answer_has_no_first_token_time() -> None:
 def test_the_first_token_after_reasoning_is_measured_from_arrival() -> None:
     metrics = Metrics("1")
     ticket = queued()
-    metrics(AnswerBegan(107.5, Leg(1, ticket, Endpoint("m/e", "m", "http://e"), 0, 1, ticket.arrival)))
+    tell(metrics, AnswerBegan(107.5, Leg(1, ticket, Endpoint("m/e", "m", "http://e"), 0, 1, ticket.arrival)))
     assert 'answer_token_seconds_sum{model="qwen"} 7.5' in lines(metrics, "answer_token_seconds")
 
 
@@ -208,8 +249,8 @@ def test_a_completed_request_within_its_slo_is_counted(
 
 def test_only_completed_requests_meet_an_slo() -> None:
     metrics, ticket = Metrics("1", {"qwen": Slo(ttft_s=2.0)}), queued()
-    metrics(Answered(100.1, seat(ticket, 100.0)))
-    metrics(Ended(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(10, 0, 3)))
+    tell(metrics, Answered(100.1, seat(ticket, 100.0)))
+    tell(metrics, over(100.2, ticket, Outcome.FAILED_TRUNCATED, Usage(10, 0, 3)))
     assert lines(metrics, "slo_met_total") == ['slo_met_total{model="qwen"} 0.0']
 
 
@@ -227,7 +268,7 @@ def test_predicted_cached_tokens_stand_beside_the_reported_ones() -> None:
         ticket.prompt_tokens = 100
         leg = seat(ticket, 101.0, one)
         leg.thought, leg.exact, leg.fresh = thought, exact, 100 - thought
-        metrics(Ended(102.0, ticket, outcome, said))
+        tell(metrics, over(102.0, ticket, outcome, said))
     assert lines(metrics, "cached_tokens_total") == [
         f'cached_tokens_total{{endpoint="{one.name}",index="{index}",kind="{kind}"}} {tokens}.0'
         for index, kind, tokens in (
@@ -252,7 +293,7 @@ def test_an_endpoint_shows_its_state_and_load_until_it_is_gone() -> None:
         'endpoint_share{endpoint="qwen/127.0.0.1:8001"} 1.0',
         'endpoint_slowness{endpoint="qwen/127.0.0.1:8001"} 1.0',
     ]
-    metrics(LegFailed(1.0, seat(queued(), 1.0, one), Failure(FailureKind.STATUS_5XX), again=False))
+    tell(metrics, LegFailed(1.0, seat(queued(), 1.0, one), Failure(FailureKind.STATUS_5XX), again=False))
     assert lines(metrics, "leg_failures_total") == [
         'leg_failures_total{endpoint="qwen/127.0.0.1:8001",kind="status_5xx"} 1.0'
     ]
@@ -271,7 +312,7 @@ def test_the_end_of_an_old_endpoint_does_not_take_its_successor_along() -> None:
 def test_models_beyond_the_bound_share_one_label() -> None:
     metrics = Metrics("1")
     for number in range(MODELS_MAX + 3):
-        metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, f"m{number}"))
+        tell(metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, f"m{number}"))
     text = lines(metrics, "requests_total")
     assert len(text) == MODELS_MAX + 1
     assert text[-1] == 'requests_total{api="chat",model="other",outcome="queue_full"} 3.0'
@@ -282,7 +323,7 @@ def test_endpoints_beyond_the_bound_share_their_failures() -> None:
     for number in range(ENDPOINTS_MAX + 3):
         one = endpoint(f"qwen/h:{number}")
         moved(metrics, one, EndpointState.READY)
-        metrics(LegFailed(1.0, seat(queued(), 1.0, one), Failure(FailureKind.RESET), again=False))
+        tell(metrics, LegFailed(1.0, seat(queued(), 1.0, one), Failure(FailureKind.RESET), again=False))
     failures = lines(metrics, "leg_failures_total")
     assert len(failures) == len(lines(metrics, "endpoint_in_flight")) + 1 == ENDPOINTS_MAX + 1
     assert failures[-1] == 'leg_failures_total{endpoint="other",kind="reset"} 3.0'
@@ -331,10 +372,10 @@ def test_tenants_are_told_who_was_served_and_who_was_not() -> None:
     metrics = labelled()
     served(metrics, asked_by("support"), first=0.2, end=1.0, tokens=5)
     for outcome in (Outcome.QUEUE_DEADLINE, Outcome.CLIENT_GONE, Outcome.FAILED_UPSTREAM):
-        metrics(Ended(130.0, asked_by("support"), outcome, None))
-    metrics(AtDoor(1.0, "r", Outcome.RATE_LIMITED, Api.CHAT, "qwen", "nightly"))
-    metrics(AtDoor(1.0, "r", Outcome.BAD_REQUEST, Api.CHAT, "", "nightly"))
-    metrics(AtDoor(1.0, "r", Outcome.UNAUTHENTICATED, Api.CHAT))  # whose it is nobody knows
+        tell(metrics, over(130.0, asked_by("support"), outcome, None))
+    tell(metrics, AtDoor(1.0, "r", Outcome.RATE_LIMITED, Api.CHAT, "qwen", "nightly"))
+    tell(metrics, AtDoor(1.0, "r", Outcome.BAD_REQUEST, Api.CHAT, "", "nightly"))
+    tell(metrics, AtDoor(1.0, "r", Outcome.UNAUTHENTICATED, Api.CHAT))  # whose it is nobody knows
     assert lines(metrics, "tenant_requests_total") == [
         'tenant_requests_total{class="completed",tenant="support"} 1.0',
         'tenant_requests_total{class="refused",tenant="support"} 1.0',
@@ -355,9 +396,9 @@ def test_bands_are_told_who_waited_and_who_was_refused() -> None:
     for band, wait_s in (("chat", 0.0), ("batch", 20.0)):
         ticket = asked_by("support", band)
         seat(ticket, 100.0 + wait_s)
-        metrics(Ended(130.0, ticket, Outcome.COMPLETED, None))
-    metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support", "", "batch"))
-    metrics(AtDoor(1.0, "r", Outcome.BAD_REQUEST, Api.CHAT))
+        tell(metrics, over(130.0, ticket, Outcome.COMPLETED, None))
+    tell(metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", "support", "", "batch"))
+    tell(metrics, AtDoor(1.0, "r", Outcome.BAD_REQUEST, Api.CHAT))
     assert 'queue_seconds_sum{band="chat",model="qwen"} 0.0' in lines(metrics, "queue_seconds")
     assert 'queue_seconds_sum{band="batch",model="qwen"} 20.0' in lines(metrics, "queue_seconds")
     assert lines(metrics, "band_requests_total") == [
@@ -377,9 +418,9 @@ def test_every_outcome_has_its_class() -> None:
 
 def test_what_clients_send_again_is_counted_whether_served_or_refused() -> None:
     metrics = labelled()
-    metrics(AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", retry=1))
+    tell(metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", retry=1))
     for retry in (0, 1, 2):
-        metrics(Ended(130.0, asked_by("support", retry=retry), Outcome.QUEUE_DEADLINE, None))
+        tell(metrics, over(130.0, asked_by("support", retry=retry), Outcome.QUEUE_DEADLINE, None))
     assert lines(metrics, "client_retries_total") == ['client_retries_total{model="qwen"} 3.0']
 
 
@@ -389,10 +430,9 @@ def test_case_b28_no_client_can_make_a_series() -> None:
     for number in range(5000):
         ticket = asked_by(f"t{number}", f"b{number}")
         seat(ticket, 100.0)
-        metrics(Ended(130.0, ticket, Outcome.COMPLETED, Usage(1, 0, 1)))
-        metrics(
-            AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", f"u{number}", f"k{number}", f"c{number}")
-        )
+        tell(metrics, over(130.0, ticket, Outcome.COMPLETED, Usage(1, 0, 1)))
+        names = f"u{number}", f"k{number}", f"c{number}"
+        tell(metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, Api.CHAT, "qwen", *names))
         if number in (0, 4999):
             sizes.add(b"".join(render(metrics)).count(b"\n"))
     assert len(sizes) == 1
@@ -412,10 +452,10 @@ def test_case_b28_even_of_those_configured_there_are_not_too_many() -> None:
 def test_what_was_counted_stays_when_others_are_configured() -> None:
     metrics = labelled()
     for tenant in ("support", "new"):
-        metrics(Ended(130.0, asked_by(tenant), Outcome.QUEUE_DEADLINE, None))
+        tell(metrics, over(130.0, asked_by(tenant), Outcome.QUEUE_DEADLINE, None))
     metrics.label(["support", "new"], ["chat"])
     for tenant in ("support", "new", "nightly"):
-        metrics(Ended(130.0, asked_by(tenant), Outcome.QUEUE_DEADLINE, None))
+        tell(metrics, over(130.0, asked_by(tenant), Outcome.QUEUE_DEADLINE, None))
     assert lines(metrics, "tenant_requests_total") == [
         'tenant_requests_total{class="refused",tenant="other"} 2.0',
         'tenant_requests_total{class="refused",tenant="support"} 2.0',
@@ -430,7 +470,7 @@ def test_where_tickets_are_counted_is_remembered_of_so_many_at_most(monkeypatch:
     monkeypatch.setattr("maitred.observe.metrics.PLACES_MAX", 2)
     metrics = Metrics("1")
     for number in range(9):
-        metrics(Ended(130.0, asked_by(f"t{number}"), Outcome.QUEUE_DEADLINE, None))
+        tell(metrics, over(130.0, asked_by(f"t{number}"), Outcome.QUEUE_DEADLINE, None))
         assert len(metrics.places) <= 2
     assert lines(metrics, "tenant_requests_total") == [
         'tenant_requests_total{class="refused",tenant="other"} 9.0'

@@ -7,6 +7,7 @@ import select
 import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from select import PIPE_BUF
 from threading import Thread
 
 import pytest
@@ -93,6 +94,62 @@ def test_past_its_bound_lines_are_lost_and_counted(tmp_path: Path) -> None:
         sink.put(b"room again\n")
         sink.flush()
     assert (tmp_path / "log").read_bytes() == b"kept\n" * LINES_MAX + b"room again\n"
+
+
+def test_past_its_bound_the_last_of_many_lines_are_lost(tmp_path: Path) -> None:
+    lines = [b"line %d\n" % number for number in range(LINES_MAX + 300)]
+    with (tmp_path / "log").open("wb") as file:
+        sink = Sink(file.fileno())
+        for start in range(0, len(lines), 1000):
+            many = lines[start : start + 1000]
+            sink.put_all(b"".join(many), len(many))
+        assert sink.dropped == 300
+        sink.flush()
+        sink.put_all(b"room\nagain\n", 2)
+        sink.flush()
+    assert (tmp_path / "log").read_bytes() == b"".join(lines[:LINES_MAX]) + b"room\nagain\n"
+    assert sink.dropped == 300
+
+
+def test_a_pipe_is_given_whole_lines_however_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    written, write = list[bytes](), os.write
+
+    def heard(fd: int, data: bytes) -> int:
+        written.append(data)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", heard)
+    sink, longer = Sink(writer), b"y" * (PIPE_BUF + 100) + b"\n"
+    sink.put(b"alone\n")
+    sink.put_all(b"".join(MANY[:100]) + longer + MANY[100], 102)
+    sink.put(b"after\n")
+    sink.flush()
+    assert b"".join(written) == b"alone\n" + b"".join(MANY[:100]) + longer + MANY[100] + b"after\n"
+    assert max(map(len, written)) <= PIPE_BUF
+    assert [data[-1:] for data in written].count(
+        b"y"
+    ) == 1  # within the line that is longer, and nowhere else
+    assert len(written) < 6
+    sink.put_all(b"room\n" * LINES_MAX, LINES_MAX)
+    assert sink.dropped == 0  # all that left is forgotten
+    os.close(reader)
+    os.close(writer)
+
+
+def test_lines_written_in_part_are_no_more_and_no_fewer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[: max(1, len(data) // 2)]))
+    with (tmp_path / "log").open("wb") as file:
+        sink = Sink(file.fileno())
+        for _ in range(3):
+            sink.put_all(b"".join(MANY), len(MANY))
+            sink.finish(60)
+        sink.put_all(b"room\n" * LINES_MAX, LINES_MAX)
+        assert sink.dropped == 0
+    assert (tmp_path / "log").read_bytes() == b"".join(MANY) * 3
 
 
 @pytest.mark.parametrize("end", [Sink.flush, lambda sink: sink.finish(60)], ids=["flush", "finish"])

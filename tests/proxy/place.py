@@ -59,7 +59,8 @@ class Place:
         real = not isinstance(network, MemoryNetwork)
         clock = time.monotonic if real else asyncio.get_running_loop().time
         self.bugs = 0  # that the test put in
-        self.app = GatewayApp(config, network, clock, AccessLog(Sink(self._log_fd), "json"), seed=1)
+        access = AccessLog(Sink(self._log_fd), "json", clock=clock)
+        self.app = GatewayApp(config, network, clock, access, seed=1)
         self.clients: list[Client] = []
         self.faults: list[dict[str, Any]] = []
 
@@ -98,6 +99,7 @@ class Place:
     def lines(self) -> list[dict[str, Any]]:
         """The access log so far."""
         assert self.app.access is not None
+        self.app.ends.tell()
         self.app.access.flush()
         text = os.pread(self._log_fd, 1 << 26, 0)
         return [json.loads(line) for line in text.splitlines()]

@@ -17,6 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -42,6 +43,9 @@ ANSWER_S = 2.0
 RELOAD_S = 10.0
 """How long the gateway's loop may take to answer a question, and to load its configuration again."""
 
+COUNT_S = 0.25
+"""How long metrics wait for it to count what is over."""
+
 PAUSE_S = 0.001
 """Rest between two pieces of metrics: a sleep of zero would take the interpreter back before a stream
 that waits for it has woken up."""
@@ -58,6 +62,9 @@ class Desk(Protocol):
 
     async def findings(self) -> Sequence[Finding]:
         """What is wrong now."""
+
+    async def count(self) -> None:
+        """Have everything counted that is over."""
 
     async def decisions(self, wanted: Wanted) -> Page:
         """The last decisions that were kept."""
@@ -249,6 +256,8 @@ class _Answers:
         return PlainTextResponse("ok\n")
 
     async def metrics(self, _request: Request) -> Response:
+        with suppress(TimeoutError):  # a loop that hangs has counted nearly all
+            await self._ask(self._desk.count, COUNT_S)
         return StreamingResponse(_unhurried(self._render()), headers={"content-type": CONTENT_TYPE})
 
     async def endpoints(self, _request: Request) -> Response:

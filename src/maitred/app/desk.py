@@ -47,6 +47,10 @@ class Desk:
         """What is wrong now."""
         return self._app.findings.current()
 
+    async def count(self) -> None:
+        """Have everything counted that is over."""
+        self._app.ends.tell()
+
     async def decisions(self, wanted: Wanted) -> Page:
         """The last decisions that were kept."""
         return self._app.decisions.page(wanted)

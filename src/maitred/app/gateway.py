@@ -47,6 +47,7 @@ from maitred.net.sweep import Sweep
 from maitred.observe.access import AccessLog
 from maitred.observe.budgets import budgets
 from maitred.observe.decisions import Decisions
+from maitred.observe.ends import Ends
 from maitred.observe.findings import Findings
 from maitred.observe.kv_events import KvFigures
 from maitred.observe.logs import MoveLog
@@ -94,12 +95,12 @@ class GatewayApp:
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s, self.burst)
         self.findings = Findings()
         self.identities = Identities(config, self.pool, self.findings, clock)
-        self.metrics = self._metrics(config, clock)
+        self._metrics = self._count(config, clock)
+        self.ends = Ends(*([self._metrics.over] if access is None else [self._metrics.over, access.over]))
         self.hub = Hub()
         self.decisions = Decisions(config.decisions.keep)
-        for subscriber in (self.metrics, MoveLog(), access, self.decisions):
-            if subscriber is not None:
-                self.hub.subscribe(subscriber.hears)
+        for subscriber in (self.ends, self._metrics, MoveLog(), self.decisions):
+            self.hub.subscribe(subscriber.hears)
         self.hub.subscribe({LegFailed: self._leg_failed})
         self.journal = JournalFile(config.journal.file, config.journal.bytes_max) if config.journal else None
         core = self._core(config, secrets.randbits(63) if seed is None else seed)
@@ -146,7 +147,13 @@ class GatewayApp:
         self._listener: Listener | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _metrics(self, config: Config, clock: Callable[[], float]) -> Metrics:
+    @property
+    def metrics(self) -> Metrics:
+        """The numbers, up to now; on the loop, and from any thread once they are had."""
+        self.ends.tell()
+        return self._metrics
+
+    def _count(self, config: Config, clock: Callable[[], float]) -> Metrics:
         return Metrics(
             maitred.__version__,
             _slos(config),
@@ -331,6 +338,7 @@ class GatewayApp:
 
     def _work(self) -> None:
         self.findings.review(OURS, self._wrong())
+        self.ends.tell()
         if self.access is not None:
             self.access.flush()
         self._flush()

@@ -138,12 +138,13 @@ async def _listen(app: GatewayApp, config: Config) -> tuple[str, int]:
 def _admin(config: Config, app: GatewayApp, desk: Desk) -> AdminServer:
     from maitred.admin.server import AdminServer  # noqa: PLC0415 - brings a web framework along
 
+    metrics = app.metrics
     return AdminServer(
         config.admin,
         loop=asyncio.get_running_loop(),
         clock=time.monotonic,
         desk=desk,
-        render=lambda: render(app.metrics),
+        render=lambda: render(metrics),
     )
 
 

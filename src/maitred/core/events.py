@@ -74,12 +74,16 @@ class LegFailed(Struct, frozen=True, gc=False):
 
 
 class Ended(Struct, frozen=True, gc=False):
-    """A ticket is over. `usage` is None where nothing was generated or nobody knows."""
+    """A ticket is over. `usage` is None where nothing was generated or nobody knows.
+
+    `leg` is its last one, None where it never had a seat; ticket and legs let go of each other right after.
+    """
 
     at: float
     ticket: Ticket
     outcome: Outcome
     usage: Usage | None
+    leg: Leg | None = None
 
 
 class EndpointMoved(Struct, frozen=True, gc=False):
@@ -102,14 +106,24 @@ class Hub:
     """Tells each event to those who want to hear of its kind, and to nobody else."""
 
     def __init__(self) -> None:
-        self._heard: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
+        self._heard: dict[type[Event], Callable[[Any], None]] = {}
 
     def subscribe(self, hears: Hears) -> None:
         """Tell these too, from now on."""
         for kind, hear in hears.items():
-            self._heard[kind] = (*self._heard.get(kind, ()), hear)
+            before = self._heard.get(kind)
+            self._heard[kind] = hear if before is None else _both(before, hear)
 
     def tell(self, event: Event) -> None:
         """Tell one event."""
-        for hear in self._heard.get(type(event), ()):
+        hear = self._heard.get(type(event))
+        if hear is not None:
             hear(event)
+
+
+def _both(first: Callable[[Any], None], second: Callable[[Any], None]) -> Callable[[Any], None]:
+    def hear(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return hear

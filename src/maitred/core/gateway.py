@@ -380,6 +380,7 @@ class Gateway:
             # Cut or left on the way: what was generated counts all the same.
             output_tokens = sum(leg.output_tokens for leg in legs)
             usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
+        leg: Leg | None = None
         for leg in legs:
             if leg.phase is not OVER:
                 self._free(leg, now)
@@ -396,7 +397,7 @@ class Gateway:
             else:
                 self.limiter.give_back(hold, now)
         ticket.phase, ticket.outcome = ENDED, outcome
-        self._emit(Ended(now, ticket, outcome, usage))
+        self._emit(Ended(now, ticket, outcome, usage, leg))
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
     def _free(self, leg: Leg, now: float) -> None:

@@ -1,27 +1,26 @@
 """The access log: one line for each request that ended or was refused, and nothing of its content.
 
-What a line says is noted when its event comes; lines are made in batches, which costs half of making them
-one by one, and written by `flush`, which the shell calls each 100 ms.
+Lines are made in batches (`ends.py`) and written by `flush`, which the shell calls each 100 ms.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from math import trunc  # `int` takes several times as long
+from math import floor  # `int` takes several times as long
 from typing import Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from maitred.core.events import AtDoor, Ended, Event, Hears
-from maitred.core.words import Api, Leg
+from maitred.core.events import AtDoor, Ended
+from maitred.core.words import Api
+from maitred.observe.ends import Over
 from maitred.observe.sink import Sink
 
-BATCH_LINES = 128
 NOTES_MAX = 16384
 TEXT_MAX = 128
 API_LABELS = [api.label for api in Api]
@@ -30,7 +29,7 @@ Style = Literal["human", "json"]
 """How logs are written: for people, or one JSON object a line."""
 
 _harmless = re.compile(r"[!#-\[\]-~]*").fullmatch  # visible ASCII without quote and backslash
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Head(Protocol):
@@ -83,6 +82,10 @@ class NoFacts(Struct):
 
 
 NOTHING_KNOWN: Facts = NoFacts()
+NO_HEAD: Head = NoHead()
+NOTHING_SAID = ("", "", "")
+WHOLE = 1.5 * 2**52
+"""Added to a float and taken away again it makes that a whole number, for less than `round` and `//`."""
 OWN_ID = b"x-request-id"
 
 
@@ -118,18 +121,23 @@ class Line(Struct, omit_defaults=True, gc=False):
 
 
 class AccessLog:
-    """Subscriber that writes to `sink`; `wall` gives seconds since the epoch.
+    """Writes to `sink`. `wall` gives seconds since the epoch, `clock` those by which the core tells instants.
 
     The core tells each request's end exactly once, so there is exactly one line. What the shell knows
     comes by `note`, before the request is accepted or refused.
     """
 
-    def __init__(self, sink: Sink, style: Style, wall: Callable[[], float] = time.time) -> None:
-        self.hears: Hears = {Ended: self._ended, AtDoor: self._at_door}
+    def __init__(
+        self,
+        sink: Sink,
+        style: Style,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._sink = sink
         self._wall = wall
-        self._form = _encode if style == "json" else _human
-        self._noted: list[tuple[Callable[..., Line], float, AtDoor | Ended, Leg | None, Facts]] = []
+        self._clock = clock
+        self._form = _encode_lines if style == "json" else _human_lines
         self._notes: dict[str, Facts] = {}
 
     @property
@@ -143,50 +151,74 @@ class AccessLog:
             del self._notes[next(iter(self._notes))]
         self._notes[request_id] = facts
 
-    def __call__(self, event: Event) -> None:
-        """Note the line of a request that is over; other events are none of the log's business."""
-        hear = self.hears.get(type(event))
-        if hear is not None:
-            hear(event)
-
-    def _at_door(self, event: AtDoor) -> None:
-        facts = self._notes.pop(event.request_id, NOTHING_KNOWN)
-        self._noted.append((_short, self._wall(), event, None, facts))
-        if len(self._noted) >= BATCH_LINES:
-            self._make_lines()
-
-    def _ended(self, event: Ended) -> None:
-        ticket, noted = event.ticket, self._noted
-        facts = self._notes.pop(ticket.request.id, NOTHING_KNOWN)
-        noted.append((_line, self._wall(), event, ticket.legs[-1] if ticket.legs else None, facts))
-        if len(noted) >= BATCH_LINES:
-            self._make_lines()
+    def over(self, ends: Sequence[Over]) -> None:
+        """Make the lines of what is over."""
+        take, since = self._notes.pop, self._wall() - self._clock()
+        rows, head, said = list[Line](), NO_HEAD, NOTHING_SAID
+        for event in ends:
+            if not isinstance(event, Ended):
+                rows.append(_short(event, since, take(event.request_id, NOTHING_KNOWN)))
+                continue
+            ticket, outcome, usage, leg, at = event.ticket, event.outcome, event.usage, event.leg, event.at
+            request, identity, arrival = ticket.request, ticket.identity, ticket.arrival
+            facts = take(request.id, NOTHING_KNOWN)
+            if facts.head is not head:  # many requests share one
+                head = facts.head
+                said = _said(head)
+            method, path, own_id = said
+            endpoint, seated_at, ttft_s = "", at, None
+            if leg is not None:
+                endpoint, seated_at = leg.endpoint.name, leg.seated_at
+                if leg.answered_at:
+                    ttft_s = ((leg.answered_at - arrival) * 1e6 + WHOLE - WHOLE) / 1e6
+            prompt = cached = output = None
+            if usage is not None:
+                prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
+            line = Line(  # by position: 23 keywords would double the price of a line
+                floor((since + at) * 1000),
+                request.id,
+                outcome.label,
+                facts.status or (outcome.anthropic_status if request.api.anthropic else outcome.status),
+                facts.client,
+                method,
+                path,
+                own_id,
+                identity.tenant,
+                identity.key,
+                ticket.band,
+                request.model,
+                API_LABELS[request.api],
+                request.stream,
+                request.body_bytes,
+                endpoint,
+                ticket.attempts,
+                ((seated_at - arrival) * 1e6 + WHOLE - WHOLE) / 1e6,
+                ttft_s,
+                ((at - arrival) * 1e6 + WHOLE - WHOLE) / 1e6,
+                prompt,
+                cached,
+                output,
+            )
+            rows.append(line)
+        self._sink.put_all(self._form(rows), len(rows))
 
     def flush(self) -> None:
         """Write what can be written without waiting; the rest stays for the next time."""
-        self._make_lines()
         self._sink.flush()
 
-    def _make_lines(self) -> None:
-        form = self._form
-        self._sink.put_all(
-            [form(line_of(at, event, leg, facts)) + b"\n" for line_of, at, event, leg, facts in self._noted]
-        )
-        self._noted.clear()
 
-
-def _short(at: float, event: AtDoor, _leg: None, facts: Facts) -> Line:
-    """The line of a request that never had a ticket."""
-    head = facts.head
+def _short(event: AtDoor, since: float, facts: Facts) -> Line:
+    """The line of a request that never had a ticket; the core's clock began at `since`, in wall time."""
+    method, path, own_id = _said(facts.head)
     return Line(
-        ts=int(at * 1000),
+        ts=floor((since + event.at) * 1000),
         id=event.request_id,
         outcome=event.outcome.label,
         status=facts.status or event.outcome.status,
         client=facts.client,
-        method=head.method,
-        path=_checked(head.path),
-        client_request_id=_own_id(head.fields[OWN_ID]) if OWN_ID in head.fields else "",
+        method=method,
+        path=path,
+        client_request_id=own_id,
         tenant=event.tenant,
         key=event.key,
         band=event.band,
@@ -195,44 +227,10 @@ def _short(at: float, event: AtDoor, _leg: None, facts: Facts) -> Line:
     )
 
 
-def _line(at: float, event: Ended, leg: Leg | None, facts: Facts) -> Line:
-    """The line of a ticket; `leg` is its last one."""
-    head = facts.head
-    ticket, usage, outcome = event.ticket, event.usage, event.outcome
-    request, identity, arrival = ticket.request, ticket.identity, ticket.arrival
-    endpoint, seated_at, ttft_s = "", event.at, None
-    if leg is not None:
-        endpoint, seated_at = leg.endpoint.name, leg.seated_at
-        if leg.answered_at:
-            ttft_s = ((leg.answered_at - arrival) * 1e6 + 0.5) // 1 / 1e6
-    prompt = cached = output = None
-    if usage is not None:
-        prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
-    return Line(  # by position: 23 keywords would double the price of a line
-        trunc(at * 1000),
-        request.id,
-        outcome.label,
-        facts.status or (outcome.anthropic_status if request.api.anthropic else outcome.status),
-        facts.client,
-        head.method,
-        _checked(head.path),
-        _own_id(head.fields[OWN_ID]) if OWN_ID in head.fields else "",
-        identity.tenant,
-        identity.key,
-        ticket.band,
-        request.model,
-        API_LABELS[request.api],
-        request.stream,
-        request.body_bytes,
-        endpoint,
-        ticket.attempts,
-        ((seated_at - arrival) * 1e6 + 0.5) // 1 / 1e6,  # `round` costs thrice as much
-        ttft_s,
-        ((event.at - arrival) * 1e6 + 0.5) // 1 / 1e6,
-        prompt,
-        cached,
-        output,
-    )
+def _said(head: Head) -> tuple[str, str, str]:
+    """The method, the path and the client's own id, as far as they may be logged."""
+    own_id = _own_id(head.fields[OWN_ID]) if OWN_ID in head.fields else ""
+    return head.method, _checked(head.path), own_id
 
 
 @lru_cache(maxsize=256)
@@ -249,6 +247,10 @@ def _own_id(said: bytes) -> str:
 def _clock(ts_s: int) -> str:
     """The second in UTC; a busy second needs it thousands of times."""
     return datetime.fromtimestamp(ts_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _human_lines(lines: Iterable[Line]) -> bytes:
+    return b"".join([_human(line) + b"\n" for line in lines])
 
 
 def _human(line: Line) -> bytes:

@@ -30,8 +30,6 @@ API_LABELS = (*(api.label for api in Api), "")
 TOKENIZED_LABELS = (*(reason.label for reason in NoTokens), "found")
 STATES = [state for state in EndpointState if state is not EndpointState.GONE]
 
-INDEXES = (APPROXIMATE, PRECISE)
-
 CLASSES = ("completed", "invalid", "refused", "failed", "gone")
 """How a request can end, as far as a tenant is concerned."""
 
@@ -348,11 +346,11 @@ def _loads(metrics: Metrics, value: Callable[[Endpoint, Load], float | None]) ->
 
 def _cached(metrics: Metrics) -> Values:
     for name, series in list(metrics.endpoints.items()):
-        for index, predicted, reported in zip(INDEXES, series.predicted, series.reported, strict=True):
-            if predicted or reported:
+        for index, cached in ((APPROXIMATE, series.guessed), (PRECISE, series.told)):
+            if cached.predicted or cached.reported:
                 labels = {"endpoint": name, "index": index}
-                yield "", {**labels, "kind": "predicted"}, predicted
-                yield "", {**labels, "kind": "reported"}, reported
+                yield "", {**labels, "kind": "predicted"}, cached.predicted
+                yield "", {**labels, "kind": "reported"}, cached.reported
 
 
 def _kv_counts(metrics: Metrics) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 
 class Histogram:
@@ -19,3 +19,14 @@ class Histogram:
         """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def observe_all(self, values: list[float]) -> None:
+        """Count many, and leave them sorted."""
+        self.total = sum(values, self.total)
+        values.sort()
+        bounds, counts, start, end = self.bounds, self.counts, 0, len(values)
+        while start < end:
+            bucket = bisect_left(bounds, values[start])
+            stop = bisect_right(values, bounds[bucket], start) if bucket < len(bounds) else end
+            counts[bucket] += stop - start
+            start = stop

@@ -1,8 +1,8 @@
-"""Counting: core events become plain ints, on the hot path, at a microsecond an event.
+"""Counting: core events become plain ints, on the hot path.
 
 Nothing here knows Prometheus; `exposition.py` turns these numbers into text, in another thread and only
 when asked. Each number is one int or float in a list or a slot, so a reader sees a whole value at any
-time, and at worst two numbers that are one event apart.
+time, and at worst two numbers that are a batch of ends apart.
 
 Labels are bounded: models and endpoints beyond the bounds share one series named "other", and the series
 of an endpoint leave with it. Tenants and bands have series of their own only where they are configured, so
@@ -12,7 +12,8 @@ that no client can make one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -24,7 +25,6 @@ from maitred.core.events import (
     AtDoor,
     Ended,
     EndpointMoved,
-    Event,
     Hears,
     LegFailed,
     Tokenized,
@@ -33,11 +33,12 @@ from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.tokens import NoTokens
 from maitred.core.words import Api, Endpoint, EndpointState
 from maitred.observe.budgets import Budget
+from maitred.observe.ends import Over
 from maitred.observe.histogram import Histogram
 from maitred.observe.kv_events import KvFigures
 from maitred.observe.turns import Turns
 
-COMPLETED = Outcome.COMPLETED
+COMPLETED = Outcome.COMPLETED.index
 MODELS_MAX = 256
 ENDPOINTS_MAX = 1024
 TENANTS_MAX = 256
@@ -129,6 +130,12 @@ the band's ends and the tenant's numbers.
 """
 
 
+Alike: TypeAlias = tuple[str, str, str, Api, bool, int, int]
+"""What is the same of ends that are counted at once: the model, band and tenant, the API, whether it was a
+stream, the client's retries and the outcome's index.
+"""
+
+
 class McpSeries:
     """Calls of the tools of one MCP server, by how they ended, and how long they took."""
 
@@ -139,22 +146,33 @@ class McpSeries:
         self.seconds = Histogram(WHOLE_S)
 
 
+class Cached:
+    """Cached tokens of prompts, as predicted and as engines reported them."""
+
+    __slots__ = ("predicted", "reported")
+
+    def __init__(self) -> None:
+        self.predicted = self.reported = 0
+
+
 class EndpointSeries:
     """Numbers of one endpoint; `endpoint` is None for the one that stands for all beyond the bound.
 
-    `predicted` and `reported`: cached tokens where it was guessed what is cached, and where that was told.
+    Cached tokens are those where it was `guessed` what is cached, and those where the engine had `told`.
     """
 
-    __slots__ = ("endpoint", "failures", "predicted", "reported")
+    __slots__ = ("endpoint", "failures", "guessed", "told")
 
     def __init__(self, endpoint: Endpoint | None) -> None:
         self.endpoint = endpoint
         self.failures = [0] * len(FailureKind)
-        self.predicted, self.reported = [0, 0], [0, 0]
+        self.guessed, self.told = Cached(), Cached()
 
 
 class Metrics:
-    """Subscriber to the core's events. Called on the gateway's thread; read from any.
+    """Subscriber to the core's events, all but ends, which it is told by `over`.
+
+    Called on the gateway's thread; read from any.
 
     `queued` and `in_flight` give the waiting and the running requests of each model, `findings` how many
     there are of each kind, `budgets` how far each is spent, `kv_events` what is known of each endpoint's, and
@@ -197,20 +215,12 @@ class Metrics:
         self.mcp: dict[str, McpSeries] = {}
         self.loop_lag_s = self.loop_lag_max_s = 0.0
         self.hears: Hears = {
-            AtDoor: self._at_door,
             Tokenized: self._tokenized,
             Answered: self._answered,
             AnswerBegan: self._answer_began,
             LegFailed: self._leg_failed,
-            Ended: self._ended,
             EndpointMoved: self._endpoint_moved,
         }
-
-    def __call__(self, event: Event) -> None:
-        """Count one event, where it counts."""
-        hear = self.hears.get(type(event))
-        if hear is not None:
-            hear(event)
 
     def label(self, tenants: Iterable[str], bands: Iterable[str]) -> None:
         """From now on these are counted by name and all others as one; what was counted of them stays."""
@@ -221,6 +231,69 @@ class Metrics:
         self.bands = {
             name: self.bands.get(name) or [0] * len(Outcome) for name in (OTHER, *islice(bands, BANDS_MAX))
         }
+
+    def over(self, ends: Sequence[Over]) -> None:
+        """Count what is over, all that is alike at once."""
+        alike: defaultdict[Alike, list[Ended]] = defaultdict(list)
+        for event in ends:
+            if not isinstance(event, Ended):
+                self._at_door(event)
+                continue
+            ticket = event.ticket
+            request = ticket.request
+            alike[
+                request.model,
+                ticket.band,
+                ticket.identity.tenant,
+                request.api,
+                request.stream,
+                request.retry,
+                event.outcome.index,
+            ].append(event)
+        for what, those in alike.items():
+            self._ended(what, those)
+
+    def _ended(self, what: Alike, ends: list[Ended]) -> None:
+        model, band, who, api, stream, retry, index = what
+        series, queue, outcomes, tenant = self.places.get((model, band, who)) or self._place(model, band, who)
+        count, completed = len(ends), index == COMPLETED
+        series.requests[api][index] += count
+        outcomes[index] += count
+        tenant.requests[index] += count
+        if retry:
+            series.client_retries += count
+        endpoints, slo = self.endpoints, self.slos.get(model) if completed else None
+        waits, wholes, paces = list[float](), list[float](), list[float]()
+        prompt = cached = output = 0
+        for event in ends:
+            ticket, usage, leg, tpot_s = event.ticket, event.usage, event.leg, None
+            if leg is None:  # it left the queue without a seat
+                continue
+            arrival = ticket.arrival
+            waits.append(leg.seated_at - arrival)
+            wholes.append(event.at - arrival)
+            if usage is not None:
+                prompt += usage.prompt_tokens
+                cached += usage.cached_tokens
+                output += usage.output_tokens
+                if completed and leg.thought >= 0 and usage.exact:
+                    known = endpoints.get(leg.endpoint.name) or self._other_endpoint()
+                    found = known.told if leg.exact else known.guessed
+                    found.predicted += ticket.prompt_tokens - leg.fresh
+                    found.reported += usage.cached_tokens
+                if stream and usage.output_tokens > 1 and leg.answered_at and ticket.request.sequences == 1:
+                    tpot_s = (event.at - leg.answered_at) / (usage.output_tokens - 1)
+                    paces.append(tpot_s)
+            if slo is not None:
+                series.slo_met += _kept(slo, event, leg.answered_at, tpot_s)
+        queue.observe_all(waits)
+        series.tpot.observe_all(paces)
+        if completed:
+            series.whole.observe_all(wholes)
+        for tokens in (series, tenant):
+            tokens.prompt_tokens += prompt
+            tokens.cached_tokens += cached
+            tokens.output_tokens += output
 
     def mcp_called(self, server: str, outcome: str, seconds: float) -> None:
         """A tool of an MCP server was called; outcomes are few, and so are servers."""
@@ -268,41 +341,6 @@ class Metrics:
         endpoint.failures[event.failure.kind.index] += 1
         if event.again:
             self._model(event.leg.ticket.request.model).retries += 1
-
-    def _ended(self, event: Ended) -> None:
-        ticket, usage, outcome = event.ticket, event.usage, event.outcome
-        request, arrival, index = ticket.request, ticket.arrival, outcome.index
-        whose = (request.model, ticket.band, ticket.identity.tenant)
-        series, queue, ends, tenant = self.places.get(whose) or self._place(*whose)
-        series.requests[request.api][index] += 1
-        if request.retry:
-            series.client_retries += 1
-        ends[index] += 1
-        tenant.requests[index] += 1
-        if not ticket.legs:  # it left the queue without a seat
-            return
-        leg, tpot_s = ticket.legs[-1], None
-        queue.observe(leg.seated_at - arrival)
-        if usage is not None:
-            prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
-            tenant.prompt_tokens += prompt
-            series.prompt_tokens += prompt
-            if cached:
-                tenant.cached_tokens += cached
-                series.cached_tokens += cached
-            tenant.output_tokens += output
-            series.output_tokens += output
-            if request.stream and leg.answered_at and request.sequences == 1 and output > 1:
-                tpot_s = (event.at - leg.answered_at) / (output - 1)
-                series.tpot.observe(tpot_s)
-        if outcome is COMPLETED:
-            series.whole.observe(event.at - arrival)
-            if leg.thought >= 0 and usage is not None and usage.exact:
-                endpoint = self.endpoints.get(leg.endpoint.name) or self._other_endpoint()
-                endpoint.predicted[leg.exact] += ticket.prompt_tokens - leg.fresh
-                endpoint.reported[leg.exact] += usage.cached_tokens
-            if self.slos and (slo := self.slos.get(request.model)) is not None:
-                series.slo_met += _kept(slo, event, leg.answered_at, tpot_s)
 
     def _endpoint_moved(self, event: EndpointMoved) -> None:
         name, endpoint = event.endpoint.name, event.endpoint

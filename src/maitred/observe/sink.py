@@ -11,7 +11,7 @@ import select
 import stat
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from select import PIPE_BUF
 from threading import Lock
 
@@ -28,8 +28,9 @@ class Sink:
     def __init__(self, fd: int) -> None:
         self.dropped = 0
         self._fd = _own_terminal(fd)
-        self._lines: deque[bytes] = deque()
-        self._flushing = Lock()
+        self._pieces: deque[tuple[bytes, int]] = deque()  # each with its number of lines
+        self._waiting = 0  # lines
+        self._keeping, self._flushing = Lock(), Lock()
         is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         self._batch_bytes = FILE_BATCH_BYTES if is_file else PIPE_BUF
         self._writable = select.poll()
@@ -37,21 +38,27 @@ class Sink:
 
     def put(self, line: bytes) -> None:
         """Keep one line for the next flush."""
-        if len(self._lines) >= LINES_MAX:
-            self.dropped += 1
-        elif len(line) <= PIPE_BUF:
-            self._lines.append(line)
-        else:  # a traceback
-            starts = range(0, len(line), PIPE_BUF)
-            self._lines.extend([line[start : start + PIPE_BUF] for start in starts])
+        with self._keeping:
+            if self._waiting >= LINES_MAX:
+                self.dropped += 1
+                return
+            for piece in _cut(line, PIPE_BUF):  # more than one of a traceback
+                self._pieces.append((piece, 1))
+                self._waiting += 1
 
-    def put_all(self, lines: Sequence[bytes]) -> None:
-        """Keep many."""
-        if lines and len(self._lines) + len(lines) <= LINES_MAX and max(map(len, lines)) <= PIPE_BUF:
-            self._lines.extend(lines)
-        else:
-            for line in lines:
-                self.put(line)
+    def put_all(self, lines: bytes, count: int) -> None:
+        """Keep so many, each with its end."""
+        with self._keeping:
+            lost = min(count, max(0, self._waiting + count - LINES_MAX))
+            if lost:
+                self.dropped += lost
+                lines = b"".join(lines.splitlines(keepends=True)[:-lost])
+                count -= lost
+            self._waiting += count
+            if len(lines) <= self._batch_bytes:  # to count ends takes longer than all else
+                self._pieces.append((lines, count))
+            else:
+                self._pieces.extend([(piece, piece.count(b"\n")) for piece in _cut(lines, self._batch_bytes)])
 
     def write(self, text: str) -> None:
         """Keep a line of text."""
@@ -64,29 +71,48 @@ class Sink:
         full; whole lines, unless one is longer.
         """
         with self._flushing:
-            while self._lines and self._writable.poll(0) and self._write_batch():
+            while self._pieces and self._writable.poll(0) and self._write_batch():
                 pass
 
     def finish(self, within_s: float) -> None:
         """Write the rest, and wait for its reader at most so long."""
         deadline = time.monotonic() + within_s
-        while self._lines and self._writable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        while self._pieces and self._writable.poll(max(0.0, deadline - time.monotonic()) * 1000):
             self.flush()
 
     def _write_batch(self) -> bool:
-        """Write as many lines as fit into one write; whether more may be taken."""
-        lines, batch, size = self._lines, [], 0
-        while lines and (size := size + len(lines[0])) <= self._batch_bytes:
-            batch.append(lines.popleft())
+        """Write as much as fits into one write; whether more may be taken."""
+        pieces, batch, lines, size = self._pieces, list[bytes](), 0, 0
+        while pieces and (size := size + len(pieces[0][0])) <= self._batch_bytes:
+            piece, count = pieces.popleft()
+            batch.append(piece)
+            lines += count
         data = b"".join(batch)
         try:
-            written = os.write(self._fd, data)
+            rest = data[os.write(self._fd, data) :]
         except OSError:  # a closed pipe, a full disk: the gateway goes on without its log
-            self.dropped += len(batch)
+            self.dropped += lines
+            self._gone(lines)
             return False
-        if written < len(data):
-            lines.appendleft(data[written:])
-        return written == len(data)
+        if rest:
+            pieces.appendleft((rest, 1))
+            lines -= 1
+        self._gone(lines)
+        return not rest
+
+    def _gone(self, lines: int) -> None:
+        with self._keeping:
+            self._waiting -= lines
+
+
+def _cut(text: bytes, most: int) -> Iterator[bytes]:
+    """The text in pieces of at most so many bytes: whole lines, unless one is longer."""
+    start = 0
+    while len(text) - start > most:
+        end = text.rfind(b"\n", start, start + most) + 1 or start + most
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def _own_terminal(fd: int) -> int:

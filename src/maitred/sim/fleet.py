@@ -327,9 +327,8 @@ class Fleet:
     def _ended(self, event: Ended) -> None:
         """The core ended a ticket, whatever the reason: this becomes its record."""
         self.watch.hears(event)
-        ticket = event.ticket
+        ticket, leg = event.ticket, event.leg
         arrival = self._arrivals.pop(ticket.request.id)
-        leg = ticket.legs[-1] if ticket.legs else None
         network_s = self.waits.network_s
         record = Record(arrival, event.outcome, event.at + network_s, attempts=ticket.attempts)
         record.preemptions = self._preempted.pop(ticket.request.id, 0)
