@@ -224,8 +224,39 @@ class Gateway:
         """End a ticket in whatever phase it is. The first caller decides; later ones learn what it said."""
         if ticket.outcome is not None:
             return ticket.outcome
-        self._end(ticket, outcome, usage, now)
+        request, legs = ticket.request, ticket.legs
+        pools, name = self._pools, request.pool
+        pool = pools.get(name) or pools.new(name)  # it may have left before its last ticket
+        if ticket.phase is QUEUED:
+            pool.remove(ticket)
+            pool.queue.opens_at = now  # an endpoint may have been kept for it
+            self.waiting -= 1
+        if usage is None and any(leg.output_tokens for leg in legs):
+            # Cut or left on the way: what was generated counts all the same.
+            output_tokens = sum(leg.output_tokens for leg in legs)
+            usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
+        leg: Leg | None = None
+        for leg in legs:
+            if leg.phase is not OVER:
+                self._free(leg, now)
+                if outcome in SERVED:
+                    self._health.served(leg.endpoint, request)
+                if outcome is COMPLETED:
+                    pool.learn(leg, usage, now)
+        used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
+        if ticket.attempts:
+            pool.ended(ticket, used)
+        if (hold := ticket.hold) is not None:
+            if ticket.attempts:
+                self.limiter.settle(hold, used, now)
+            else:
+                self.limiter.give_back(hold, now)
+        ticket.phase, ticket.outcome = ENDED, outcome
+        self._emit(Ended(now, ticket, outcome, usage, leg))
+        ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
         return outcome
+
+    _end = finish  # where the house itself ends one, which is no verb
 
     def next_wakeup(self) -> float | None:
         """The next instant at which `release` would do something by itself; None while nothing waits."""
@@ -367,38 +398,6 @@ class Gateway:
         effects.append(Stop(ticket, outcome, retry_after_s))
 
     # -- ending -----------------------------------------------------------------------------------
-
-    def _end(self, ticket: Ticket, outcome: Outcome, usage: Usage | None, now: float) -> None:
-        request, legs = ticket.request, ticket.legs
-        pools, name = self._pools, request.pool
-        pool = pools.get(name) or pools.new(name)  # it may have left before its last ticket
-        if ticket.phase is QUEUED:
-            pool.remove(ticket)
-            pool.queue.opens_at = now  # an endpoint may have been kept for it
-            self.waiting -= 1
-        if usage is None and any(leg.output_tokens for leg in legs):
-            # Cut or left on the way: what was generated counts all the same.
-            output_tokens = sum(leg.output_tokens for leg in legs)
-            usage = Usage(ticket.prompt_tokens, 0, output_tokens, exact=False)
-        leg: Leg | None = None
-        for leg in legs:
-            if leg.phase is not OVER:
-                self._free(leg, now)
-                if outcome in SERVED:
-                    self._health.served(leg.endpoint, request)
-                if outcome is COMPLETED:
-                    pool.learn(leg, usage, now)
-        used = usage or (UNTOLD if outcome is CLIENT_GONE else NOTHING)
-        if ticket.attempts:
-            pool.ended(ticket, used)
-        if (hold := ticket.hold) is not None:
-            if ticket.attempts:
-                self.limiter.settle(hold, used, now)
-            else:
-                self.limiter.give_back(hold, now)
-        ticket.phase, ticket.outcome = ENDED, outcome
-        self._emit(Ended(now, ticket, outcome, usage, leg))
-        ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
 
     def _free(self, leg: Leg, now: float) -> None:
         """The leg is over, which it was not; its place may be had again."""

@@ -27,7 +27,7 @@ READY = EndpointState.READY
 NEVER = float("inf")
 MISS = 8.0
 """What a token costs that was cached elsewhere, beside reading it, in times of that."""
-STREAM_TOKENS = 400
+STREAM_TOKENS = 400.0
 """A running stream counts as so many tokens to be read."""
 WAIT_TOKENS = 10.0
 """Streams stand still while a prompt is read. A wait for a first token is taken to be as bad as a tenth of
@@ -39,8 +39,8 @@ SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
 HOLD_MAX_S = 4.0
 """The longest wait for a home that is full."""
-NEW = 0.1
-"""A prompt of which nobody has more than this part is a new beginning."""
+NEW = 10
+"""A prompt of which nobody has one token of so many is a new beginning."""
 
 
 def worth_until(ticket: Ticket, home: Endpoint) -> float:
@@ -64,7 +64,11 @@ def homes(
     full = SATURATION[limits.saturation]
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
     most = prompt - ticket.fresh if cached else 0  # that anybody has
-    begun, stream = _weights(ticket)
+    begun, stream = 0.0, STREAM_TOKENS  # `_weights`, written out
+    if not home and ticket.reuse >= SHARED:
+        begun = BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
+    if answer := ticket.expected:
+        stream += ticket.fresh * (WAIT_TOKENS / answer if answer > WAIT_TOKENS else 1.0)
     alone = prompt + stream  # tokens to be read where nobody else is
     best: Endpoint | None = None
     least = waiting = NEVER
@@ -82,7 +86,9 @@ def homes(
         tokens *= endpoint.slowness
         if endpoint.share < 1.0:
             tokens /= endpoint.share
-        cost = (tokens + MISS * missed) / endpoint.speed
+        if missed:
+            tokens += MISS * missed
+        cost = tokens / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if cost >= least and (cost > least or (best is not None and endpoint.turn >= best.turn)):
@@ -97,7 +103,7 @@ def homes(
 def _weights(ticket: Ticket) -> tuple[float, float]:
     """As how many tokens to be read count, for this ticket, each beginning and each running stream."""
     begun = 0.0
-    stream: float = STREAM_TOKENS
+    stream = STREAM_TOKENS
     if not ticket.home and ticket.reuse >= SHARED:
         begun = BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
     if answer := ticket.expected:  # theirs are much the same

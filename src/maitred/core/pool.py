@@ -155,7 +155,8 @@ class Pool:
             expected, most = self._answers[request.model][identity.tenant], request.output_tokens_max
             if most and most < expected:
                 expected = float(most)
-            expected *= request.sequences
+            if request.sequences != 1:
+                expected *= request.sequences
         home, prefixes = "", self.prefixes
         if prefixes is None:
             cached, reuse, fresh = NOTHING_CACHED, 0.0, trunc(prompt_tokens * self._fresh)
@@ -165,7 +166,7 @@ class Pool:
                 cached = self._told(request, cached, now)
             for name, tokens in cached.items():  # the first has the most
                 fresh -= tokens
-                home = name if tokens >= NEW * prompt_tokens else ""
+                home = name if NEW * tokens >= prompt_tokens else ""
                 break
         need = fresh + trunc(self.limits.kv_reserve * expected)
         lane = (f"+{request.adapter}",) if request.adapter else ()
@@ -246,7 +247,7 @@ class Pool:
         """A leg has left its place here, which may be had again."""
         self.queue.opens_at = now
         if self.prefixes is not None:
-            self.prefixes.left(leg)
+            self.prefixes.left(leg.ticket.request, leg.endpoint, leg.incarnation)
         saturation.give_back(leg, now)
 
     def went(self, leg: Leg, endpoint: Endpoint, now: float) -> None:
@@ -311,7 +312,7 @@ class Pool:
         """Say where the most of its prompt is: those of one home wait in one lane, and hold up no others."""
         ticket.home = ""
         for name, tokens in ticket.cached.items():
-            if tokens >= NEW * ticket.prompt_tokens and name not in ticket.excluded:
+            if NEW * tokens >= ticket.prompt_tokens and name not in ticket.excluded:
                 ticket.home = name
                 return
 

@@ -11,12 +11,12 @@ halving.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from itertools import accumulate
 
 from maitred.core.masks import Masks
 from maitred.core.recipe import Recipe
-from maitred.core.words import NOTHING_CACHED, Endpoint, Leg, Request
+from maitred.core.words import NOTHING_CACHED, Endpoint, Request
 
 PIECES = [512] * 8 + [1024] * 28 + [4096] * 24
 BYTE_ENDS: tuple[int, ...] = tuple(accumulate(PIECES))
@@ -130,18 +130,36 @@ class Prefixes:
         room: float = endpoint.facts.kv_tokens or TOKENS_GUESS
         if self.memory:
             room *= self.memory
-            self._leave(held, request, keys)
+            self.left(request, endpoint, endpoint.incarnation)
         else:
             room -= endpoint.reserved
         if held.tokens > room:
             self._fade(held, room, FADES + 2 * len(keys))
             endpoint.begun = len(held.beginnings)
 
-    def left(self, leg: Leg) -> None:
-        """A leg is over: from now on others may take the place of what it had in the cache."""
-        held, request = self._held.get(leg.endpoint.name), leg.ticket.request
-        if held is not None and held.incarnation == leg.incarnation:
-            self._leave(held, request, request.prefix or request.blocks)
+    def left(self, request: Request, endpoint: Endpoint, incarnation: int) -> None:
+        """One leg less has this prompt; what nobody uses any more rests there, its end the first to go.
+
+        `incarnation`: which one of the endpoint the leg was sent to.
+        """
+        held = self._held.get(endpoint.name)
+        if held is None or held.incarnation != incarnation:
+            return
+        keys = request.prefix or request.blocks
+        users, idle, at, tokens, end, resting = held.users, held.idle, len(keys), 0, 0, 0
+        for key in reversed(keys):
+            count = users.pop(key, 0)
+            if count != 1:
+                if count:
+                    users[key] = count - 1
+                break
+            if not end:  # of the whole prompt; most have others who go on using its beginning
+                tokens, end = _tokens(request, at), BYTE_ENDS[at - 1] if request.prefix else at
+            at -= 1
+            its = PIECES[at] * tokens // end if request.prefix else request.block_tokens
+            idle[key] = its = its or 1  # or what holds none would be kept for ever
+            resting += its
+        held.tokens += resting
 
     def keep(self, names: Container[str]) -> None:
         """Forget all endpoints but these."""
@@ -163,26 +181,6 @@ class Prefixes:
             for keys in (held.users, held.idle):
                 for key in keys:
                     self._masks.drop(key, held.bit)
-
-    def _leave(self, held: Held, request: Request, keys: Sequence[int]) -> None:
-        """One leg less uses these; those that nobody uses any more rest, the last of them the first to go."""
-        users, unused = held.users, 0
-        for key in reversed(keys):
-            count = users.pop(key, 0)
-            if count != 1:
-                if count:
-                    users[key] = count - 1
-                break
-            unused += 1
-        if not unused:
-            return
-        idle, by_bytes, last, whole = held.idle, request.prefix, len(keys) - 1, 0
-        tokens, end = _tokens(request, last + 1), BYTE_ENDS[last] if by_bytes else 1
-        for at in range(last, last - unused, -1):
-            its = PIECES[at] * tokens // end if by_bytes else request.block_tokens
-            idle[keys[at]] = its = its or 1  # or what holds none would be kept for ever
-            whole += its
-        held.tokens += whole
 
     def _fade(self, held: Held, room: float, most: int) -> None:
         """Forget what was not used for longest until no more than `room` is left; so many keys at most."""

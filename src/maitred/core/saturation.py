@@ -79,16 +79,17 @@ def all_full(endpoint: Endpoint, ticket: Ticket, limits: PoolSettings, now: floa
 
     Asked of each endpoint for each request, so `kv_full` is written out here; a test holds them together.
     """
-    running, cap, left = endpoint.running, limits.cap or endpoint.cap or CAP_START, 1.0
+    running, cap = endpoint.running, limits.cap or endpoint.cap or CAP_START
+    kv_tokens: float | None = endpoint.facts.kv_tokens
     if ticket.rank or endpoint.share < 1.0:
         left = part(ticket)
         cap = max(1, int(cap * endpoint.share * left))
+        kv_tokens = kv_tokens and kv_tokens * left
     if running >= cap or endpoint.rests_until > now:
         return True
     if not running:
         return False
-    kv_tokens = endpoint.facts.kv_tokens
-    if kv_tokens and endpoint.reserved + ticket.need > kv_tokens * left:
+    if kv_tokens and endpoint.reserved + ticket.need > kv_tokens:
         return True
     ttft_s = limits.ttft_s
     return ttft_s is not None and endpoint.unread > ahead_s(ticket.rank, ttft_s) * endpoint.speed
