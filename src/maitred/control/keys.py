@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from maitred.config.prices import bounds_money
-from maitred.control.known import Known
+from maitred.control.known import ALWAYS, Known
 from maitred.core.words import Identity
 from maitred.observe.findings import Findings
 from maitred.store.rows import KeyRow, StoreError
@@ -150,7 +150,7 @@ async def _table(rows: Sequence[KeyRow]) -> tuple[dict[bytes, Known], bool]:
             await asyncio.sleep(0)
         if row.revoked_ms is None:
             identity = Identity(row.tenant, row.id, row.models, row.bands, row.may_set, row.limits)
-            until = math.inf if row.expires_ms is None else row.expires_ms / 1000
+            until = ALWAYS if row.expires_ms is None else row.expires_ms / 1000
             found[row.digest] = Known(identity, until)
             budgeted = budgeted or bounds_money(row.limits)
     return found, budgeted

@@ -10,13 +10,14 @@ from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Identity
 
 RETRY_AFTER_S = 5.0
+ALWAYS = math.inf
 
 
 class Known(Struct, frozen=True):
     """Somebody who may ask, until an instant of the wall clock in seconds."""
 
     identity: Identity
-    until: float = math.inf
+    until: float = ALWAYS
 
 
 def unauthenticated(message: str) -> Refusal:

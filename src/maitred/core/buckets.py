@@ -30,15 +30,17 @@ class Bucket:
 
     What is taken moves `full_at` away from now, what is given back brings it nearer. Further away than a
     minute it is in debt. `wanted_at` is where it would be by a request that is not yet sure to come in.
+    `full` is its level when it is.
     """
 
-    __slots__ = ("full_at", "kind", "limit", "unit_s", "wanted_at")
+    __slots__ = ("full", "full_at", "kind", "limit", "unit_s", "wanted_at")
 
     def __init__(self, kind: int, limit: int, now: float) -> None:
         self.kind = kind
         self.limit = limit
         self.unit_s = MINUTE_S / limit
         self.full_at = self.wanted_at = now
+        self.full = Level(limit, limit, 0.0)
 
     def give(self, units: int, now: float) -> None:
         """Put back what was not used; a negative number is what was used beyond it, and may make a debt."""
@@ -56,7 +58,7 @@ class Bucket:
     def level(self, now: float) -> Level:
         """Where it stands; a debt shows as nothing remaining."""
         if self.full_at <= now:
-            return Level(self.limit, self.limit, 0.0)
+            return self.full
         reset_s = self.full_at - now
         remaining = trunc((MINUTE_S - reset_s) / self.unit_s + 1e-6)
         return Level(self.limit, remaining if remaining > 0 else 0, reset_s)  # noqa: FURB136 - a call is slow

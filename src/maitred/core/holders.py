@@ -30,12 +30,16 @@ _BUDGETS = (
 
 
 class Holder:
-    """One tenant, key or model: its buckets, what it runs, what it has spent and what is set aside."""
+    """One tenant, key or model: its buckets, what it runs, what it has spent and what is set aside.
+
+    `most`: what it may run at once, infinite for as much as it likes.
+    """
 
     __slots__ = (
         "buckets",
         "budgets",
         "limits",
+        "most",
         "name",
         "reserved_money",
         "reserved_tokens",
@@ -46,6 +50,7 @@ class Holder:
     def __init__(self, name: str) -> None:
         self.name = name
         self.limits = UNLIMITED
+        self.most: float = math.inf
         self.buckets: list[Bucket] = []
         self.budgets: list[tuple[str, int, bool]] = []  # field of Spent, its bound, whether it is money
         self.running = 0
@@ -68,6 +73,7 @@ class Holder:
         known_by, self.limits = self.limits, limits
         if known_by == limits:  # the same, read anew: nothing may change, not even by rounding
             return
+        self.most = limits.concurrent if limits.concurrent > 0 else math.inf
         before, self.buckets = {bucket.kind: bucket for bucket in self.buckets}, []
         for field, kind in _RATES:
             if bound := getattr(limits, field):
@@ -145,7 +151,7 @@ def refusal(holders: Sequence[Holder], amounts: tuple[int, int, int, int], money
         message += "; what still runs has its estimate set aside, and may turn out to need less"
         wait_s, whose = SETTLES_S, holder.kind
         return Refusal(Outcome.RATE_LIMITED, message, retry_after_s=wait_s, levels=levels, whose=whose)
-    full = next((each for each in holders if 0 < each.limits.concurrent <= each.running), None)
+    full = next((each for each in holders if each.running >= each.most), None)
     if bucket is not None and (missing_s > SLACK_S or full is None):
         left, kind = bucket.level(now).remaining, _KINDS[bucket.kind]
         message = f"{holder.label} has {left} left of {bucket.limit} {kind} a minute"

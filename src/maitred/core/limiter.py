@@ -56,13 +56,13 @@ class Limiter:
         tokens = prompt_tokens + output_tokens
         money = 0 if price is FREE else price.of(prompt_tokens, 0, output_tokens)
         amounts = (1, tokens, prompt_tokens, output_tokens)
-        held, fits, full_by = [], True, now + MINUTE_S + SLACK_S
+        held, fits, full_by, known = [], True, now + MINUTE_S + SLACK_S, self._holders.get
         for name, limits in holders:
-            holder = self._holders.get(name)
+            holder = known(name)
             if holder is None or holder.limits is not limits:
                 holder = self._holder(name, limits, now)
             held.append(holder)
-            if 0 < limits.concurrent <= holder.running:
+            if holder.running >= holder.most:
                 fits = False
             for bucket in holder.buckets:
                 at, amount = bucket.full_at, amounts[bucket.kind]
@@ -78,7 +78,8 @@ class Limiter:
         for holder in held:
             holder.running += 1
             holder.reserved_tokens += tokens
-            holder.reserved_money += money
+            if money:
+                holder.reserved_money += money
             for bucket in holder.buckets:
                 bucket.full_at = bucket.wanted_at
         return Hold(held, prompt_tokens, output_tokens, price, money)
@@ -173,13 +174,16 @@ class Limiter:
         if not hold.open:
             return False
         hold.open = False
-        reserved = hold.prompt_tokens + hold.output_tokens
-        prompt, output = hold.prompt_tokens - prompt_tokens, hold.output_tokens - output_tokens
+        prompt, output, money = hold.prompt_tokens, hold.output_tokens, hold.money
+        reserved = prompt + output
+        prompt -= prompt_tokens
+        output -= output_tokens
         amounts = (requests, prompt + output, prompt, output)
         for holder in hold.holders:
             holder.running -= 1
             holder.reserved_tokens -= reserved
-            holder.reserved_money -= hold.money
+            if money:
+                holder.reserved_money -= money
             for bucket in holder.buckets:
                 if units := amounts[bucket.kind]:
                     bucket.give(units, now)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from maitred.control.keys import KeyTable, digest
-from maitred.control.known import Known, unauthenticated, unavailable
+from maitred.control.known import ALWAYS, Known, unauthenticated, unavailable
 from maitred.core.words import Identity
 
 ANYBODY = Identity()
@@ -58,7 +58,7 @@ class Identifier:
     def identify(self, fields: Fields) -> Identity:
         """Whose request this is. Raises Refusal."""
         known = self._known.get(fields.get(b"authorization") or fields.get(b"x-api-key", b""))
-        if known is None or known.until <= self._wall():
+        if known is None or (known.until is not ALWAYS and known.until <= self._wall()):
             known = self._look_up(*_token(fields))
         return known.identity
 

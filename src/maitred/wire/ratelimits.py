@@ -36,9 +36,11 @@ def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
 
 def duration(seconds: float) -> bytes:
     """A duration as OpenAI writes it, rounded up: `120ms`, `1s`, `6m0s`, `1h0m0s`."""
+    if seconds <= SLACK_S:
+        return b"0ms"
     ms = ceil((seconds - SLACK_S) * 1000)
     if ms < 1000:
-        return b"%dms" % ms if ms > 0 else b"0ms"
+        return b"%dms" % ms
     minutes, whole = divmod(ceil(ms / 1000), 60)
     if not minutes:
         return b"%ds" % whole
