@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
 from maitred.config.tree import Drain
+from maitred.net.exchange import HttpExchange
 from tests.net.http import Broken, get, turns
 from tests.proxy.faults import spoken
 from tests.proxy.place import STREAM, WHOLE, Place, in_virtual_time, serving, took
@@ -161,6 +163,25 @@ async def test_stopping_breaks_everything_off() -> None:
         assert all(asked.lost.is_set() for asked in place.menu.asked)
         assert sorted(place.outcomes) == ["client_gone"] + ["draining"] * 3
         assert place.memory.open_transports == 0
+
+
+@in_virtual_time()
+async def test_whose_request_has_not_begun_at_the_stop_has_his_line_too() -> None:
+    async with serving() as place:
+        serve, stops = place.app.front.serve, list[asyncio.Task[None]]()
+
+        def stop_and_serve(exchange: HttpExchange) -> None:
+            stops.append(asyncio.create_task(place.app.stop()))
+            serve(exchange)
+
+        client = await place.client()
+        with patch.object(place.app.front, "serve", stop_and_serve):
+            client.send(WHOLE)
+            await turns()
+        (stop,) = stops
+        await stop
+        await turns()
+        assert place.outcomes == ["client_gone"]
 
 
 @in_virtual_time()

@@ -11,6 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
 from random import Random
 
 from msgspec import structs
@@ -90,7 +91,7 @@ class GatewayApp:
         self.config = self._at_start = config
         self.access = access
         self.models = Models()
-        self.journeys: set[asyncio.Task[None]] = set()
+        self.journeys: dict[str, asyncio.Task[None]] = {}
         self.sweep, self.burst = Sweep(clock), Burst()
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s, self.burst)
         self.findings = Findings()
@@ -238,12 +239,13 @@ class GatewayApp:
         settings = structs.replace(self.house.gateway.settings, accepting=False)
         self.house.update(Reset(settings))
         if self.journeys:
-            log.info("draining: %d requests are still running", len(self.journeys))
-            await asyncio.wait(self.journeys, timeout=drain.limit_s)
+            running = set(self.journeys.values())
+            log.info("draining: %d requests are still running", len(running))
+            await asyncio.wait(running, timeout=drain.limit_s)
         cut = self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN)
         if cut:
             log.warning("drain limit of %g s reached: %d answers were cut", drain.limit_s, cut)
-            await asyncio.wait(self.journeys, timeout=LAST_WORDS_S)
+            await asyncio.wait(self.journeys.values(), timeout=LAST_WORDS_S)
         await self._sent(until)
         return cut
 
@@ -258,10 +260,12 @@ class GatewayApp:
         if self._listener is not None:
             self._listener.close()
         if self.house.cut_all(Outcome.DRAINING, SHUTTING_DOWN):
-            await asyncio.wait(self.journeys, timeout=LAST_WORDS_S)
-        for task in (*self._tasks, *self.journeys):
+            await asyncio.wait(self.journeys.values(), timeout=LAST_WORDS_S)
+        # One that has not begun is left to begin: cancelled, it would end without a word.
+        begun = set(filter(_has_begun, self.journeys.values()))
+        for task in (*self._tasks, *begun):
             task.cancel()
-        await asyncio.gather(*self._tasks, *self.journeys, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *begun, return_exceptions=True)
         for connection in list(self.front.connections.values()):
             connection.transport.close()
         await self._accountant.work()
@@ -369,6 +373,11 @@ class GatewayApp:
         if (access := self.access) is not None:
             readings["access_log_dropped_total"] = lambda: access.dropped
         return readings
+
+
+def _has_begun(task: asyncio.Task[None]) -> bool:
+    going = task.get_coro()
+    return not iscoroutine(going) or getcoroutinestate(going) != CORO_CREATED
 
 
 def _inflated_max(config: Config) -> int:

@@ -122,8 +122,10 @@ class House:
     def finish(self, ticket: Ticket, outcome: Outcome, usage: Usage | None) -> Outcome:
         """The ticket is over; the outcome that counts is returned."""
         now = self.clock()
-        said = self.gateway.finish(ticket, outcome, usage, now)
-        self._pump(now)
+        gateway = self.gateway
+        said = gateway.finish(ticket, outcome, usage, now)
+        if gateway.waiting or gateway.outbox or self._due is not None:  # as the pump looks, for nearly all
+            self._pump(now)
         return said
 
     def update(self, change: Change) -> None:

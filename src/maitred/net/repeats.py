@@ -47,14 +47,22 @@ class Repeats(Generic[Head]):
         if size:
             length = len(data) - size
             body = data.removeprefix(self._form % length)
-            if len(body) != length:  # another head, or the same with a length of more digits, or of fewer
-                size = self._size = self._bare + _digits(len(data) - self._bare)
-                length = len(data) - size
-                body = data.removeprefix(self._form % length)
             if len(body) == length:
                 self._unlike = 0
                 return body
+            if (other := self._resized(data)) is not None:
+                return other
         return self._recall(data) if self._unlike < NEVER_AGAIN else None
+
+    def _resized(self, data: bytes) -> bytes | None:
+        """The same where the length has more digits than the last one, or fewer."""
+        size = self._size = self._bare + _digits(len(data) - self._bare)
+        length = len(data) - size
+        body = data.removeprefix(self._form % length)
+        if len(body) != length:
+            return None
+        self._unlike = 0
+        return body
 
     def _recall(self, data: bytes) -> bytes | None:
         """The same where the head is not the last one."""

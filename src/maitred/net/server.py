@@ -144,8 +144,20 @@ class ServerConnection(asyncio.Protocol):
         if self._lingering or self._broken is not None:
             return
         fresh = not self._head_bytes and not self._pending
-        if fresh and (body := self._repeats.body(data)) is not None and self._take(body):
-            return
+        if fresh and (body := self._repeats.body(data)) is not None:
+            head = self._repeats.head
+            if len(body) <= self._limits.body_bytes_max and (head.known or self._lets_in(head)):
+                exchange = HttpExchange(self, self._site, self.client, head, body)
+                if self._current is None and not self._paused:
+                    self._current, self.deadline = exchange, NEVER
+                    self._site.serve(exchange)
+                else:
+                    self._pending.append(exchange)
+                return
+        self._read(data, fresh=fresh)
+
+    def _read(self, data: bytes, *, fresh: bool) -> None:
+        """Parse what has no known head; `fresh`: it is the first of a request, and nobody waits."""
         self._fed = len(data)
         self._alone = True
         if self._head_bytes:
@@ -286,22 +298,12 @@ class ServerConnection(asyncio.Protocol):
 
     # -- parsing ----------------------------------------------------------------------------------
 
-    def _take(self, body: bytes) -> bool:
-        """Let in a request whose head was known; False: it needs the parser, to be refused."""
-        head, site = self._repeats.head, self._site
-        if len(body) > self._limits.body_bytes_max:
+    def _lets_in(self, head: RequestHead) -> bool:
+        """Whether a head that was let in before still is; if not, the parser sees it, and it is refused."""
+        try:
+            self._site.check(head)
+        except Refusal:
             return False
-        if not head.known:
-            try:
-                site.check(head)
-            except Refusal:
-                return False
-        exchange = HttpExchange(self, site, self.client, head, body)
-        if self._current is not None or self._paused:
-            self._pending.append(exchange)
-        else:
-            self._current, self.deadline = exchange, NEVER
-            site.serve(exchange)
         return True
 
     def _learn(self, data: bytes, exchange: HttpExchange) -> None:

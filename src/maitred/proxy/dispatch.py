@@ -46,9 +46,11 @@ class Single(Struct, frozen=True):
                 if idle is None or failed.failure.kind is not FailureKind.STALE_CONNECTION:
                     raise
                 idle, lost = None, True
+            except BaseException:
+                relay.drop()
+                raise
             finally:
                 del house.running[leg.number]
-                relay.drop()
                 del relay  # its future names the failure, and that, by its traceback, this frame
 
     async def _connect(self, house: House, leg: Leg, *, lost: bool) -> ClientConnection:

@@ -100,9 +100,10 @@ class Front:
         if head.method == "POST" and head.path in THEIRS:
             request_id = self._house.mint_id()
             self._note(request_id, exchange)
+            service = self.service
+            going = journey(service, exchange, request_id)
             # As `create_task` does it, without the detour by the loop and a name made for nobody.
-            going = journey(self.service, exchange, request_id)
-            asyncio.Task(going, loop=self._house.loop, name=request_id)
+            service.journeys[request_id] = asyncio.Task(going, loop=self._house.loop, name=request_id)
         elif head.method == "OPTIONS":  # only a preflight gets here
             methods = METHODS.get(head.path) or self._methods(head.path) or READ
             self._tell(exchange, 204, cors.permission(methods, head.fields), b"")

@@ -36,7 +36,7 @@ UNKNOWN = Identity(tenant="")
 
 
 class Service(Struct, frozen=True):
-    """What every journey of a gateway shares. `journeys` holds those under way, to be awaited at the end.
+    """What every journey of a gateway shares. `journeys`: the tasks of those under way, by request id.
 
     `tenants` are those that the settings name. `sources` tell token ids, for the models that have one, by
     pool; `block_tokens` the size of a pool's blocks, 0 while that is not known. `sample`: the part
@@ -49,7 +49,7 @@ class Service(Struct, frozen=True):
     inflate: Callable[[bytes], Awaitable[bytes]]
     rules: Rules
     identify: Identify
-    journeys: set[asyncio.Task[None]]
+    journeys: dict[str, asyncio.Task[None]]
     tenants: Container[str] = ()
     sources: Mapping[str, Source] = {}
     block_tokens: Callable[[str], int] = lambda _pool: 0
@@ -60,10 +60,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
     """Read the request, let it in, wait for its seat, have it answered; once more where that may help."""
     house, head = service.house, exchange.head
     api = APIS[head.path]
-    task = asyncio.current_task(house.loop)
-    assert task is not None  # noqa: S101 - a coroutine that runs has a task
-    service.journeys.add(task)
-    exchange.watch(task.cancel)
+    exchange.watch(service.journeys[request_id].cancel)
     ticket: Ticket | None = None
     usage: Usage | None = None
     outcome, identity, asked = FAILED_INTERNAL, UNKNOWN, None
@@ -110,7 +107,7 @@ async def journey(service: Service, exchange: Exchange, request_id: str) -> None
         house.finish(ticket, outcome, usage)
     else:
         house.at_door(_turned_away(house, request_id, outcome, api, identity, asked))
-    service.journeys.discard(task)
+    del service.journeys[request_id]
 
 
 def _turned_away(

@@ -220,14 +220,20 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _pass_whole(self, head: AnswerHead, body: bytes) -> None:
         """A plain answer in one read, which is nearly every one."""
-        is_error, usage = grammar_of(self._order.request.api).read_whole(body)
+        order, exchange, over = self._order, self._exchange, self.over
+        is_error, usage = grammar_of(order.request.api).read_whole(body)
         if is_error:
             self._connection = None
             self._fail(NO_ANSWER)
             return
-        if self._order.route.served_as is not None:
-            self._undo = self._what_to_undo(streamed=False)
-        self._respond(head, body, usage)
+        self._stage = OVER
+        exchange.flow = None
+        if order.route.served_as is not None:
+            undo = self._what_to_undo(streamed=False)
+            body = undo.feed(body) + undo.flush()
+        exchange.respond(200, answer_lines(head, order, self._leg, self._house), body)
+        if not over.done():  # else cancelled a moment ago: the client left
+            over.set_result((COMPLETED, usage))
 
     def _respond(self, head: AnswerHead, body: bytes, usage: Usage | None) -> None:
         """The answer is whole before anything of it has left: it leaves in one piece, and was all."""

@@ -83,7 +83,7 @@ async def make(site: Site, store: StateStore, job: JobRow) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     journeys, id_ = site.service.journeys, job.response.id
-    journeys.add(task)
+    journeys[task.get_name()] = task
     site.running[id_] = task.cancel
     try:
         asked = _asked(site, task, store, job)
@@ -106,7 +106,7 @@ async def make(site: Site, store: StateStore, job: JobRow) -> None:
     except Exception:
         log.exception("a bug of ours ended response %s", id_)
     finally:
-        journeys.discard(task)
+        del journeys[task.get_name()]
         if site.running.get(id_) == task.cancel:
             del site.running[id_]
         site.news.tell(id_)

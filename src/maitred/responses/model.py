@@ -135,8 +135,9 @@ class Model:
         head = inner_head(asked.exchange.head, session, band, dialect.path)
         call = self._call = ModelCall(head, body, self._hear, partial(self._fed, sent), streamed=streamed)
         self._stream = dialect.stream(self._events, create, mint, self._mine) if streamed else None
-        await journey(asked.service_in(band), call, self._next_id())
-        asked.service.journeys.add(asked.task)  # which left it with the journey
+        request_id = self._next_id()
+        asked.service.journeys[request_id] = asked.task
+        await journey(asked.service_in(band), call, request_id)
         self._call = self._audience.source = None
         self.stopped = not call.over
         return self._answer(call)

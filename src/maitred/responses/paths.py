@@ -77,7 +77,7 @@ class Paths:
         service = self._site.service
         house, task = service.house, asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
-        service.journeys.add(task)
+        service.journeys[task.get_name()] = task
         outcome, identity, asked = Outcome.FAILED_INTERNAL, UNKNOWN, None
         try:
             identity = self._identify(service, exchange)
@@ -101,7 +101,7 @@ class Paths:
             now, api = house.clock(), APIS.get(exchange.head.path)
             who = identity.tenant, identity.key
             house.at_door(AtDoor(now, request_id, outcome, api, "", *who))
-        service.journeys.discard(task)
+        del service.journeys[task.get_name()]
         exchange.on_gone = exchange.flow = None  # it is named by what it names there
 
     def _refuse(
