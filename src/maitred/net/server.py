@@ -93,8 +93,6 @@ class ServerConnection(asyncio.Protocol):
         self._advancing = False
         self._paused = False  # the client does not take what was written
         self._unsent = 0
-        self._fed = 0
-        self._alone = True
         self._head_bytes = 0
         self._head_over = False
         self._head: RequestHead | None = None

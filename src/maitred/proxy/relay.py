@@ -203,20 +203,26 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _look(self, body: bytes, *, complete: bool) -> None:
         """One read of an answer of which nothing has left yet: pass it, hold it, or fail."""
-        judge = self._judge
-        self._held.append(body)
+        judge, held = self._judge, self._held
+        held.append(body)
         self._held_bytes += len(body)
-        if complete and not judge.streamed and len(self._held) > 1:
-            self._held = [b"".join(self._held)]
-        failure = judge.look(body if judge.streamed else self._held[0], complete=complete)
+        if not judge.streamed and complete:
+            self._look_at_whole(b"".join(held))
+            return
+        failure = judge.look(body, complete=complete)
         if failure is not None:
             self._fail(failure)
-        elif complete and not judge.streamed:
-            self._respond(self._head, self._held[0], judge.end()[1])
         elif judge.begun or self._held_bytes > self._hold.bytes_max:
             self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
             self._hold_timer = self._house.loop.call_later(self._hold.time_s, self._commit)
+
+    def _look_at_whole(self, body: bytes) -> None:
+        failure = self._judge.look(body, complete=True)
+        if failure is not None:
+            self._fail(failure)
+        else:
+            self._respond(self._head, body, self._judge.end()[1])
 
     def _pass_whole(self, head: AnswerHead, body: bytes) -> None:
         """A plain answer in one read, which is nearly every one."""
@@ -253,26 +259,26 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if self._stage is not HOLDING:
             return
         self._stage = STREAMING
-        order, judge, head = self._order, self._judge, self._head
+        order, judge, head, exchange = self._order, self._judge, self._head, self._exchange
         order.parts.clear()
         held = b"".join(self._held)
         self._held.clear()
         streamed, begun, thinking = judge.streamed, judge.begun, judge.reasoning
         if begun or not streamed:
             self._house.answered(self._leg)
-        self._begun, self._thinking = begun, thinking
-        self._watching = streamed and (thinking or not begun)
-        judge.begin(held)
-        length = None if streamed or self._undo is not None else head.length
+        if streamed and (thinking or not begun):
+            self._begun, self._thinking, self._watching = begun, thinking, True
+        tokens = judge.begin(held)
         lines = answer_lines(head, order, self._leg, self._house, streamed=streamed)
-        body, exchange = self._undone(held), self._exchange
+        body = self._undone(held)
         if complete:
-            self._take_stock()
+            self._tell(tokens)
             failure, usage = judge.end()
-            if failure is None:  # it leaves in one piece
-                exchange.start(head.status, lines, length, body + self._remainder(), complete=True)
+            if failure is None:
+                exchange.start(head.status, lines, None, body + self._remainder(), complete=True)
                 self._finish(None, usage)
                 return
+        length = None if streamed or self._undo is not None else head.length
         exchange.start(head.status, lines, length, body)
         self._swift = self._calm and not self._watching
         if complete:
@@ -287,6 +293,10 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         recent.clear()
         if self._watching:
             self._watch()
+        if tokens >= self._tell_at:
+            self._tell(tokens)
+
+    def _tell(self, tokens: int) -> None:
         while tokens >= self._tell_at:
             self._house.progress(self._leg, self._tell_at)
             self._tell_at += PROGRESS_TOKENS

@@ -45,8 +45,8 @@ class Judge(Protocol):
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
         """The next bytes of a held answer; a Failure when it must not be passed on."""
 
-    def begin(self, held: bytes) -> None:
-        """The answer is committed; these are all bytes looked at so far."""
+    def begin(self, held: bytes) -> int:
+        """The answer is committed; these are all bytes looked at so far. The output tokens in them."""
 
     def note(self, body: bytes) -> int:
         """The next bytes of a committed answer; the output tokens so far, counted by events.
@@ -80,25 +80,25 @@ class StreamJudge(Struct, eq=False):  # a Struct, because one is made for each s
             return Failure(FailureKind.TRUNCATED, detail="the stream ended before any content")
         return None
 
-    def begin(self, held: bytes) -> None:
+    def begin(self, held: bytes) -> int:
         """See Judge."""
-        self._tail = Tail(held, self._grammar.token)
+        tail = self._tail = Tail(held, self._grammar.token)
         if self._grammar.closing is not None:
             self._look_for_closing(held)
+        return tail.events
 
     def note(self, body: bytes) -> int:
         """See Judge."""
         tail, grammar = self._tail, self._grammar
         if tail is None:
             return 0
-        if body:
-            tail.feed(body)
-            if not self.begun:
-                self._listen(body)  # an error among it is found at the end
-            if self.reasoning and grammar.answer_begins.search(body):
-                self.reasoning = False
-            if grammar.closing is not None:
-                self._look_for_closing(body)
+        tail.feed(body)
+        if not self.begun:
+            self._listen(body)  # an error among it is found at the end
+        if self.reasoning and grammar.answer_begins.search(body):
+            self.reasoning = False
+        if grammar.closing is not None:
+            self._look_for_closing(body)
         return tail.events
 
     def end(self) -> tuple[Failure | None, Usage | None]:
@@ -177,9 +177,10 @@ class WholeJudge:
             self.begun = True
         return None
 
-    def begin(self, held: bytes) -> None:
+    def begin(self, held: bytes) -> int:
         """See Judge."""
         self._tail = held[-USAGE_TAIL_BYTES:]
+        return 0
 
     def note(self, body: bytes) -> int:
         """See Judge: nothing is counted."""

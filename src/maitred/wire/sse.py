@@ -56,14 +56,6 @@ def _parsed(blocks: list[bytes]) -> list[Event]:
     return [event for block in blocks if (event := parse(block)) is not None]
 
 
-def _first_line_end(data: bytes) -> bytes:
-    """How the first line ends, b"" while that is not known."""
-    if data.find(b"\r") < 0:
-        return b"\n" if data.find(b"\n") >= 0 else b""
-    found = FIRST_LINE_END.search(data)
-    return found[0] if found is not None else b""
-
-
 def _lines(block: bytes) -> list[bytes]:
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -159,9 +151,8 @@ class Tail:
 
     def feed(self, data: bytes) -> None:
         """Take note of the next bytes."""
-        seen, mark = self._carry + data, self._mark
-        if not mark and (line_end := _first_line_end(seen)):
-            mark = self._mark = 2 * line_end + self._start
+        seen = self._carry + data
+        mark = self._mark or self._find_mark(seen)
         if mark:
             self.events += seen.count(mark)
             self._carry = seen[1 - len(mark) :]
@@ -172,6 +163,15 @@ class Tail:
         if self._kept > 2 * TAIL_BYTES:
             end = b"".join(self._parts)[-TAIL_BYTES:]
             self._parts, self._kept = [end], len(end)
+
+    def _find_mark(self, seen: bytes) -> bytes:
+        if seen.find(b"\r") < 0:
+            line_end = b"\n" if seen.find(b"\n") >= 0 else b""
+        else:
+            found = FIRST_LINE_END.search(seen)
+            line_end = found[0] if found is not None else b""
+        self._mark = 2 * line_end + self._start if line_end else b""
+        return self._mark
 
     def text(self) -> bytes:
         """The bytes that are kept of the end, TAIL_BYTES of them at least."""
