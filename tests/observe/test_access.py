@@ -209,6 +209,17 @@ def test_facts_are_used_once_and_bounded(file: LogFile) -> None:
     assert [row.get("client") for row in file.rows()] == [None, "10.0.0.7", None]
 
 
+def test_facts_are_bounded_though_nothing_ends(file: LogFile) -> None:
+    log = file.log()
+    for number in range(NOTES_MAX + 10):
+        log.note(f"n{number}", facts())
+    log.flush()
+    for number in range(12):
+        tell(log, AtDoor(1.0, f"n{number}", Outcome.BAD_REQUEST))
+    log.flush()
+    assert [row.get("client") for row in file.rows()] == [None] * 10 + ["10.0.0.7"] * 2
+
+
 def test_facts_end_with_the_line_of_an_ended_request(file: LogFile) -> None:
     log = file.log()
     log.note("r1", facts())

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from math import floor  # `int` takes several times as long
 from typing import Literal, Protocol
 
@@ -146,13 +147,12 @@ class AccessLog:
         return self._sink.dropped
 
     def note(self, request_id: str, facts: Facts) -> None:
-        """Keep facts for the line of this request; past the bound the oldest are forgotten."""
-        if len(self._notes) >= NOTES_MAX:
-            del self._notes[next(iter(self._notes))]
+        """Keep facts for the line of this request."""
         self._notes[request_id] = facts
 
     def over(self, ends: Sequence[Over]) -> None:
         """Make the lines of what is over."""
+        self._forget()
         take, since = self._notes.pop, self._wall() - self._clock()
         rows, head, said = list[Line](), NO_HEAD, NOTHING_SAID
         for event in ends:
@@ -204,7 +204,15 @@ class AccessLog:
 
     def flush(self) -> None:
         """Write what can be written without waiting; the rest stays for the next time."""
+        self._forget()
         self._sink.flush()
+
+    def _forget(self) -> None:
+        """Of what is noted beyond the bound the oldest goes; looked at in batches, as all else."""
+        notes = self._notes
+        if len(notes) > NOTES_MAX:
+            for oldest in list(islice(notes, len(notes) - NOTES_MAX)):
+                del notes[oldest]
 
 
 def _short(event: AtDoor, since: float, facts: Facts) -> Line:

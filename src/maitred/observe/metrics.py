@@ -330,7 +330,9 @@ class Metrics:
 
     def _answered(self, event: Answered) -> None:
         ticket = event.leg.ticket
-        self._model(ticket.request.model).ttft.observe(event.at - ticket.arrival)
+        model = ticket.request.model
+        series = self.models.get(model) or self._model(model)
+        series.ttft.observe(event.at - ticket.arrival)
 
     def _answer_began(self, event: AnswerBegan) -> None:
         ticket = event.leg.ticket
