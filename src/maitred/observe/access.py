@@ -84,7 +84,6 @@ class NoFacts(Struct):
 
 NOTHING_KNOWN: Facts = NoFacts()
 NO_HEAD: Head = NoHead()
-NOTHING_SAID = ("", "", "")
 WHOLE = 1.5 * 2**52
 """Added to a float and taken away again it makes that a whole number, for less than `round` and `//`."""
 OWN_ID = b"x-request-id"
@@ -154,7 +153,8 @@ class AccessLog:
         """Make the lines of what is over."""
         self._forget()
         take, since = self._notes.pop, self._wall() - self._clock()
-        rows, head, said = list[Line](), NO_HEAD, NOTHING_SAID
+        rows = list[Line]()
+        head, method, path, own_id = NO_HEAD, "", "", ""
         for event in ends:
             if not isinstance(event, Ended):
                 rows.append(_short(event, since, take(event.request_id, NOTHING_KNOWN)))
@@ -164,15 +164,15 @@ class AccessLog:
             facts = take(request.id, NOTHING_KNOWN)
             if facts.head is not head:  # many requests share one
                 head = facts.head
-                said = _said(head)
-            method, path, own_id = said
-            endpoint, seated_at, ttft_s = "", at, None
-            if leg is not None:
-                endpoint, seated_at = leg.endpoint.name, leg.seated_at
-                if leg.answered_at:
-                    ttft_s = ((leg.answered_at - arrival) * 1e6 + WHOLE - WHOLE) / 1e6
-            prompt = cached = output = None
-            if usage is not None:
+                method, path, own_id = _said(head)
+            if leg is None:
+                endpoint, seated_at, ttft_s = "", at, None
+            else:
+                endpoint, seated_at, began_at = leg.endpoint.name, leg.seated_at, leg.answered_at
+                ttft_s = ((began_at - arrival) * 1e6 + WHOLE - WHOLE) / 1e6 if began_at else None
+            if usage is None:
+                prompt = cached = output = None
+            else:
                 prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
             line = Line(  # by position: 23 keywords would double the price of a line
                 floor((since + at) * 1000),
