@@ -84,7 +84,8 @@ class House:
         assert endpoint is not None
         prefixes.sent(ticket.request, endpoint, begins=not ticket.home)
         if len(self.running) >= RUNNING * len(self.endpoints):
-            prefixes.left(self.running.popleft())
+            over = self.running.popleft()
+            prefixes.left(over.ticket.request, over.endpoint, over.incarnation)
         took_us = (time.thread_time_ns() - since) / 1000
         self.running.append(Leg(turn, ticket, endpoint, endpoint.incarnation, 1, 0.0))
         endpoint.turn, endpoint.running = turn, self.random.randrange(64)

@@ -48,7 +48,7 @@ def leg(request: Request, place: Endpoint) -> Leg:
 def came_and_went(prefixes: Prefixes, request: Request, place: Endpoint, **more: bool) -> None:
     """The endpoint was sent it, and has answered."""
     prefixes.sent(request, place, **more)
-    prefixes.left(leg(request, place))
+    prefixes.left(request, place, place.incarnation)
 
 
 class Plain:
@@ -145,7 +145,7 @@ def test_it_knows_what_a_plain_model_does(
             if legs[name]:
                 over = legs[name].pop(0)
                 place.reserved -= over.ticket.request.prompt_tokens
-                prefixes.left(over)
+                prefixes.left(over.ticket.request, place, over.incarnation)
                 if over.incarnation == place.incarnation:
                     plain.left(over.ticket.request, name)
         elif path:
@@ -211,7 +211,7 @@ def test_how_long_it_is_unused_counts_from_its_end() -> None:
     prefixes, place = Prefixes(), endpoint("a", facts=Facts(kv_tokens=6 * BLOCK))
     prefixes.sent(blocks([1] * 5), place)
     came_and_went(prefixes, blocks([2] * 5), place)
-    prefixes.left(leg(blocks([1] * 5), place))
+    prefixes.left(blocks([1] * 5), place, place.incarnation)
     prefixes.sent(blocks([3]), place)
     assert prefixes.match(blocks([1] * 5)) == {"a": 5 * BLOCK}
     assert prefixes.match(blocks([2] * 5)) == {"a": BLOCK}
@@ -222,7 +222,7 @@ def test_who_goes_by_what_was_sent_alone_sees_no_ends_and_no_load() -> None:
     prefixes.memory = 2
     prefixes.sent(blocks([1] * 5), place)
     prefixes.sent(blocks([2] * 5), place)
-    prefixes.left(leg(blocks([1] * 5), place))
+    prefixes.left(blocks([1] * 5), place, place.incarnation)
     assert prefixes.match(blocks([1] * 5)) == {"a": 5 * BLOCK}
     prefixes.sent(blocks([3]), place)
     assert prefixes.match(blocks([1] * 5)) == {"a": 4 * BLOCK}
@@ -230,9 +230,9 @@ def test_who_goes_by_what_was_sent_alone_sees_no_ends_and_no_load() -> None:
 
 def test_the_end_of_what_was_begun_before_it_was_asked_for_is_nothing() -> None:
     prefixes, place = Prefixes(), endpoint("a")
-    prefixes.left(leg(blocks([1]), place))
+    prefixes.left(blocks([1]), place, place.incarnation)
     prefixes.sent(blocks([2]), place)
-    prefixes.left(leg(blocks([1]), place))
+    prefixes.left(blocks([1]), place, place.incarnation)
     assert len(prefixes) == 1
 
 
@@ -304,7 +304,7 @@ def test_an_endpoint_is_kept_in_mind_for_so_many_times_its_cache(
     for number in range(2 * whole // prompt):
         request = blocks([number, 0])
         prefixes.sent(request, place, begins=True)
-        prefixes.left(leg(request, place))
+        prefixes.left(request, place, place.incarnation)
         most = max(most, len(prefixes) * BLOCK)
     assert whole <= most <= whole + 2 * prompt
 
@@ -329,7 +329,7 @@ def test_what_is_remembered_is_bounded_however_many_prompts_there_are() -> None:
         )  # fmt: skip
         place = places[number % len(places)]
         prefixes.sent(request, place, begins=True)
-        prefixes.left(leg(request, place))
+        prefixes.left(request, place, place.incarnation)
         held = prefixes._held[place.name]
         assert not held.users
         assert place.begun == sum(key in held.beginnings for key in held.idle) == len(held.beginnings)

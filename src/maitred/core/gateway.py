@@ -113,8 +113,12 @@ class Gateway:
         if terms.holders:
             tokens, output_tokens = ticket.prompt_tokens, trunc(ticket.expected)
             ticket.hold = self.limiter.take(terms.holders, tokens, output_tokens, limits.price, now)
-        may_wait = request.body_bytes <= limits.queue_bytes_max and limits.queue_requests_max
-        if not may_wait or queue.waiting or pool.newcomer is not None:
+        if (
+            queue.waiting
+            or pool.newcomer is not None
+            or request.body_bytes > limits.queue_bytes_max
+            or not limits.queue_requests_max
+        ):
             self._let_wait(ticket, pool, now)
         if queue.waiting:
             queue.push(ticket, limits)
@@ -142,9 +146,9 @@ class Gateway:
             newcomer = pool.newcomer
             if newcomer is None:  # he was joined since, or has left
                 continue
-            endpoints, chosen = pool.endpoints, None
+            choose, endpoints, chosen = pool.choose, pool.endpoints, None
             if newcomer.queue_deadline > now:
-                chosen = pool.choose(endpoints, newcomer, pool.limits, now)
+                chosen = choose(endpoints, newcomer, pool.limits, now)
             if chosen is None:
                 pool.line_up()
             else:
@@ -252,7 +256,8 @@ class Gateway:
             else:
                 self.limiter.give_back(hold, now)
         ticket.phase, ticket.outcome = ENDED, outcome
-        self._emit(Ended(now, ticket, outcome, usage, leg))
+        emit = self._emit
+        emit(Ended(now, ticket, outcome, usage, leg))
         ticket.legs = ()  # ticket and legs name each other: let go, so that no collector is needed
         return outcome
 

@@ -9,8 +9,8 @@ at first.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import exp, log
 
 UNKNOWN = 10.0
 """Variance of a parameter of which nothing is known, in that of a reading: the first one is believed."""
@@ -52,29 +52,33 @@ class Line:
 
     def learn(self, x: float, seen: float) -> None:
         """At `x`, not below nought, it was so much, above it."""
-        base, slope = self.base, self.slope
-        base_variance, slope_variance, covariance = self.base_variance, self.slope_variance, self.covariance
+        base, slope, covariance = self.base, self.slope, self.covariance
         thought = base + slope * x
-        off = math.log(seen / thought)
-        if off > OFF_MAX:
-            off = OFF_MAX
-        elif off < -OFF_MAX:
-            off = -OFF_MAX
-        far = abs(off)
-        told = self.told = self.told + 1
-        self.error += (far - self.error) / min(told, MEMORY)
+        off = log(seen / thought)
+        if not -OFF_MAX < off < OFF_MAX:
+            off = OFF_MAX if off > 0 else -OFF_MAX
+        away = off if off > 0 else -off
+        self.told = told = self.told + 1
+        if told > MEMORY:  # noqa: PLR1730 - a call takes ten times as long
+            told = MEMORY
+        self.error += (away - self.error) / told
         # How much of the prediction each parameter is: the gradient of its logarithm by theirs.
         base_part = base / thought
-        slope_part = 1 - base_part
-        base_gain = base_variance * base_part + covariance * slope_part
-        slope_gain = covariance * base_part + slope_variance * slope_part
-        noise = far / CLIP if far > CLIP else 1.0
+        slope_part = 1.0 - base_part
+        base_gain = self.base_variance * base_part + covariance * slope_part
+        slope_gain = covariance * base_part + self.slope_variance * slope_part
+        noise = away / CLIP if away > CLIP else 1.0
         whole = noise + base_part * base_gain + slope_part * slope_gain
-        base *= math.exp(off * base_gain / whole)
-        slope *= math.exp(off * slope_gain / whole)
+        base *= exp(off * base_gain / whole)
+        slope *= exp(off * slope_gain / whole)
+        # Nearly always within their bounds, so that they need not be put there.
         self.base = base if LEAST < base < MOST else min(MOST, max(LEAST, base))
         self.slope = slope if LEAST < slope < MOST else min(MOST, max(LEAST, slope))
         drift = DRIFT * noise  # one outlier changes little, many in a row say that it is another line now
-        self.base_variance = min(UNKNOWN, base_variance - base_gain * base_gain / whole + drift)
-        self.slope_variance = min(UNKNOWN, slope_variance - slope_gain * slope_gain / whole + drift)
+        self.base_variance = variance = self.base_variance - base_gain * base_gain / whole + drift
+        if variance > UNKNOWN:
+            self.base_variance = UNKNOWN
+        self.slope_variance = variance = self.slope_variance - slope_gain * slope_gain / whole + drift
+        if variance > UNKNOWN:
+            self.slope_variance = UNKNOWN
         self.covariance = covariance - base_gain * slope_gain / whole

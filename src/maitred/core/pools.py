@@ -13,6 +13,8 @@ from maitred.core.words import Settings
 class Pools(dict[str, Pool]):
     """By name. `closed` are those that left while somebody waited there."""
 
+    __slots__ = ("_settings", "_table", "closed")
+
     def __init__(self, settings: Settings, table: EndpointTable) -> None:
         super().__init__()
         self.closed: dict[str, None] = {}

@@ -68,15 +68,16 @@ def learn(leg: Leg, usage: Usage, peers: Sequence[Endpoint], now: float) -> None
     took_s, wrote_s = leg.answered_at - leg.seated_at, now - leg.answered_at
     if leg.sent_at and took_s > 0:
         if usage.exact and usage.prompt_tokens:
-            fresh = max(0, usage.prompt_tokens - usage.cached_tokens)
+            cached = usage.cached_tokens
+            fresh = usage.prompt_tokens - cached if cached < usage.prompt_tokens else 0
         reads.learn(leg.ahead + fresh, took_s)
         if reads.told <= TOLD_MIN or reads.told % SHARE_EVERY == 0:
             share(peers)
     if usage.output_tokens > 1 and wrote_s > 0:
         pace_s = wrote_s / (usage.output_tokens - 1)
         endpoint.writes.learn((endpoint.busy_s - leg.busy_s) / wrote_s, pace_s)
-        endpoint.paced += 1
-        weight = max(PACE_WEIGHT, 1 / endpoint.paced)
+        endpoint.paced = paced = endpoint.paced + 1
+        weight = 1 / paced if PACE_WEIGHT * paced < 1 else PACE_WEIGHT
         endpoint.tpot_s = endpoint.tpot_s ** (1 - weight) * pace_s**weight  # no one stream decides
     endpoint.slowness = _slowness(endpoint, peers)
 
@@ -127,7 +128,8 @@ def _slowness(endpoint: Endpoint, peers: Iterable[Endpoint]) -> float:
                 fastest = peer.speed
             if peer.paced >= TOLD_MIN and peer.tpot_s < paced_s:
                 paced_s = peer.tpot_s
-    reads = fastest / endpoint.speed if endpoint.reads.told >= TOLD_MIN else 1.0
+    slowness = fastest / endpoint.speed if endpoint.reads.told >= TOLD_MIN else 1.0
     writes = endpoint.tpot_s / paced_s if endpoint.paced >= TOLD_MIN else 1.0
-    slowness = max(reads, writes)
+    if writes > slowness:  # noqa: PLR1730 - a call takes ten times as long
+        slowness = writes
     return slowness if slowness > SLOW else 1.0
