@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.json import decode, encode
 
 from maitred.core.outcome import Outcome, Refusal
-from maitred.wire.members import Member, Scanned, members, scan
+from maitred.wire.members import AGAIN, Member, Scanned, members, scan
 from maitred.wire.requests import KEYS_READ, N_PREDICT
 
 
@@ -48,8 +48,8 @@ def apply(body: bytes, edits: Edits) -> list[bytes | memoryview]:
     if edits.model is None and not (edits.include_usage or edits.output_tokens or edits.cache_salt):
         return [body]
     scanned = scan(body)
-    names, _, twice = scanned
-    if twice:
+    names, _, spare = scanned
+    if spare >= AGAIN:
         _refuse_duplicates(list(names), KEYS_READ)
     new, more = _inserted(names, edits)
     splices = _replacements(body, scanned, edits) if more else ()

@@ -27,7 +27,7 @@ SMALL_BYTES_MAX = 16 * 1024
 """Up to this size a body is first read as if no key came twice: 3,000 members at most, in 0.5 ms."""
 
 _BARE = len('"":,')
-_AGAIN = len(',"":0')
+AGAIN = len(',"":0')
 """What a member takes besides its key and its value, and what one takes at least that came before."""
 
 TOO_DEEP = "the body is nested too deeply"
@@ -44,8 +44,12 @@ class Member(Struct, frozen=True):
     end: int
 
 
-Scanned = tuple[Collection[str], ValuesView[Raw], bool]
-"""All keys, unescaped, and their raw values, in order; and whether a key may be among them twice."""
+Scanned = tuple[Collection[str], ValuesView[Raw], int]
+"""All keys, unescaped, and their raw values, in order; and the bytes that these and the punctuation leave.
+
+Where these are none, keys are written as they are, with no blanks between; where they are AGAIN or more, or
+were not counted, a key may be there twice.
+"""
 
 
 class _Place:
@@ -74,7 +78,7 @@ class _Scan:
         names: list[str] = []
         self._names = names
         try:
-            return names, self._decode(body).values(), True
+            return names, self._decode(body).values(), AGAIN
         except RecursionError:  # the same bytes passed before, on a shorter stack
             message = TOO_DEEP
         except IndexError:
@@ -103,22 +107,28 @@ def scan(body: bytes | memoryview) -> Scanned:
         except (DecodeError, RecursionError):
             return _scan(body)  # which says what is wrong
         values, count = found.values(), len(found)
-        # What keys, values and punctuation leave of the body. A key is never longer than it is written.
+        # A key is never longer than it is written.
         spare = size - len("".join(found)) - len(b"".join(values)) - count * _BARE - 1
-        if spare < _AGAIN and count <= MEMBERS_MAX:
-            return found, values, False
+        if spare < AGAIN and count <= MEMBERS_MAX:
+            return found, values, spare
     return _scan(body)
 
 
 def members(body: bytes | memoryview, scanned: Scanned | None = None) -> list[Member]:
     """Return the ranges of all top-level members, in order. `scanned`: what `scan` said, if already known."""
-    names, values, _ = scanned or scan(body)
+    names, values, spare = scanned or scan(body)
     sizes = [memoryview(value).nbytes for value in values]
     if len(body) - sum(sizes) > GAPS_BYTES_MAX:
         raise Refusal(Outcome.BAD_REQUEST, TOO_WIDE)
     found = []
     end = 0
     for name, size in zip(names, sizes, strict=True):
+        if not spare:
+            start = end + 1
+            value_start = start + len(name) + len('"":')
+            end = value_start + size
+            found.append(Member(name, start, value_start, end))
+            continue
         match = _GAP.match(body, end)
         assert match is not None  # noqa: S101 - the body is valid JSON
         end = match.end() + size

@@ -347,11 +347,10 @@ def decode(api: Api, body: bytes, rules: Rules = STRICT) -> Body:
     """
     if not body.isascii():
         check_utf8(body)
-    decoder = rules.decoders[api]
     try:
-        said = decoder.decode(body)
+        said = rules.decoders[api].decode(body)
     except (DecodeError, RecursionError, IndexError):
-        said = _read(decoder, body)  # which says what is wrong
+        said = _read(rules.decoders[api], body)  # which says what is wrong
     if not said.model and api not in _NAMELESS:
         raise Refusal(Outcome.BAD_REQUEST, MODEL_MISSING, param="model")
     look: Look | None = None
