@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from maitred.core.outcome import FailureKind
@@ -105,7 +106,7 @@ class Pool:
         owner = self._questions if question else self
         connection = ClientConnection(url, self._sweep, self._burst, self.patience, owner)
         try:
-            async with asyncio.timeout(self.connect_s):
+            with _Limit(self.connect_s):
                 return await self._network.connect(lambda: connection, host, port, tls)
         except asyncio.CancelledError:
             connection.abandon()
@@ -150,6 +151,34 @@ class Pool:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+class _Limit:
+    """What `asyncio.timeout` is, for less than half: inside, this task may be for so many seconds."""
+
+    __slots__ = ("_cancelling", "_late", "_task", "_timer")
+
+    def __init__(self, limit_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None  # noqa: S101 - a coroutine that runs has a task
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._late = False
+        self._timer = loop.call_later(limit_s, self._expire)
+
+    def _expire(self) -> None:
+        self._late = True
+        self._task.cancel()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: Any) -> None:
+        """Raise TimeoutError where nothing but the limit has cancelled the task."""
+        self._timer.cancel()
+        if self._late and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
 
 class _Questions:

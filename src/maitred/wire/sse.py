@@ -80,12 +80,13 @@ class Blocks:
         """
         rest = self.rest
         if not rest and data.find(b"\r") < 0:
-            *whole, unfinished = data.split(b"\n\n")
-            blocks = [block + b"\n\n" for block in whole]
-            if len(unfinished) <= EVENT_BYTES_MAX:
-                rest += unfinished
-            else:
+            blocks = data.split(b"\n\n")
+            unfinished = blocks.pop()
+            blocks = [block + b"\n\n" for block in blocks]
+            if len(unfinished) > EVENT_BYTES_MAX:
                 blocks.append(unfinished)
+            elif unfinished:
+                rest += unfinished
             return blocks
         blocks, start = [], 0
         at = max(0, len(rest) - 2) if rest else 0  # a line end and a CR may wait for what comes next
@@ -180,11 +181,14 @@ class Tail:
     def last(self) -> list[Event]:
         """The last LAST_EVENTS events that carry data, an unfinished one left out."""
         end = b"".join(self._parts)
-        if b"\r" in end:
+        if end.find(b"\r") >= 0:
             # What follows a last CR shows that it ends a line.
             return Scanner().feed(end + b":")[-LAST_EVENTS:]
         blocks = end.rsplit(b"\n\n", LAST_EVENTS + 1)
-        events = _parsed(blocks[-1 - LAST_EVENTS : -1])
-        if len(events) < LAST_EVENTS and len(blocks) > LAST_EVENTS + 1:  # some of them carry no data
+        blocks.pop()  # is unfinished
+        if cut := len(blocks) > LAST_EVENTS:
+            del blocks[0]
+        events = _parsed(blocks)
+        if cut and len(events) < LAST_EVENTS:  # some of them carry no data
             events = _parsed(end.rsplit(b"\n\n")[:-1])[-LAST_EVENTS:]
         return events

@@ -76,5 +76,5 @@ def _strictly(block: bytes) -> bytes:
 
 def _is_usage(block: bytes) -> bool:
     """Whether this is the event that the edited request asked for."""
-    event = parse(block) if USAGE in block else None
+    event = parse(block) if block.find(USAGE) >= 0 else None
     return event is not None and is_usage_only(event.data)
