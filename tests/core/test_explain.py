@@ -51,6 +51,7 @@ def tickets(draw: st.DrawFn) -> Ticket:
     )
     who.home = draw(st.sampled_from(["", *who.cached]))
     who.reuse = draw(st.floats(0, 1))
+    who.expected = draw(st.sampled_from([0.0, 5.0, 300.0]))
     return who
 
 

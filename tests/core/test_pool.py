@@ -174,6 +174,18 @@ def test_the_order_by_deadlines_goes_by_the_settings_and_not_by_the_clients_pati
     assert patient.due_at == patient.queue_deadline < patient.give_up_at == NOW + 30
 
 
+@pytest.mark.parametrize(("prompt_tokens", "home"), [(160, "p/a"), (161, "")])
+def test_who_has_a_tenth_of_a_prompt_is_its_home(prompt_tokens: int, home: str) -> None:
+    some, begun = pool(), {"blocks": (1,), "block_tokens": 16}
+    assert some.prefixes is not None
+    some.prefixes.sent(ticket(some, **begun).request, endpoint())
+    made = ticket(some, prompt_tokens=prompt_tokens, prompt_exact=True, **begun | {"blocks": (1, 2)})
+    assert (made.cached, made.home) == ({"p/a": 16}, home)
+    made.home = "?"
+    some.send_home(made)
+    assert made.home == home
+
+
 def test_another_order_or_fairness_reaches_who_waits() -> None:
     some = pool(order="fcfs")
     first, second = ticket(some), ticket(some)

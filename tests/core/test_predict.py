@@ -8,10 +8,12 @@ import pytest
 
 from maitred.core.predict import (
     MEMORY_S,
+    MODELS_MAX,
     OUTPUT_GUESS,
     PREDICTED_MAX,
     RETRY_FLOOR,
     WINDOW_S,
+    Answers,
     Outputs,
     Pace,
     RetryBudget,
@@ -60,6 +62,13 @@ def test_what_is_rememberedof_tenants_is_bounded() -> None:
     for number in range(2 * PREDICTED_MAX):
         outputs.seen(f"t{number}", 10)
     assert len(outputs) == PREDICTED_MAX
+
+
+def test_what_is_remembered_of_models_is_bounded() -> None:
+    answers = Answers()
+    for number in range(2 * MODELS_MAX):
+        answers[f"m{number}"].seen("t", number)
+    assert list(answers) == [f"m{number}" for number in range(MODELS_MAX, 2 * MODELS_MAX)]
 
 
 def test_an_empty_answer_predicts_no_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from maitred.config.simulate import Fault
 from maitred.core.gateway import Gateway
 from maitred.core.outcome import Outcome
-from maitred.core.words import PoolSettings
+from maitred.core.words import PoolSettings, Ticket
 from maitred.sim.arrival import Arrival
 from maitred.sim.fleet import Fleet, Waits
 from maitred.sim.invariants import Violation
@@ -203,15 +204,15 @@ def test_a_cap_that_is_passed_is_seen() -> None:
 
 
 def test_a_ticket_that_ends_twice_is_seen() -> None:
-    ends = Gateway._end
+    finish = Gateway.finish
 
-    def twice(gateway: Gateway, *what: object) -> None:
-        legs = what[0].legs  # type: ignore[attr-defined]
-        ends(gateway, *what)  # type: ignore[arg-type]
-        what[0].legs = legs  # type: ignore[attr-defined]
-        ends(gateway, *what)  # type: ignore[arg-type]
+    def twice(gateway: Gateway, ticket: Ticket, *what: Any) -> Outcome:
+        legs = ticket.legs
+        finish(gateway, ticket, *what)
+        ticket.legs, ticket.outcome = legs, None  # as if nobody had looked whether it is over
+        return finish(gateway, ticket, *what)
 
-    with patch.object(Gateway, "_end", twice), pytest.raises((Violation, KeyError)):
+    with patch.object(Gateway, "finish", twice), pytest.raises((Violation, KeyError)):
         run(crowd())
 
 
