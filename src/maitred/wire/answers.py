@@ -33,7 +33,7 @@ class Says(IntEnum):
     DONE = 4
 
 
-NOTHING, REASONING, CONTENT, ERROR, SAID_DONE = Says
+NOTHING, REASONING, CONTENT, ERROR, SAID_DONE = Says  # looked up once, for it is dear
 
 
 class End(Struct, frozen=True):

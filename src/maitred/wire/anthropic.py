@@ -14,7 +14,17 @@ import msgspec
 from msgspec import Struct
 
 from maitred.core.words import Usage
-from maitred.wire.answers import UNREADABLE, End, Grammar, Says
+from maitred.wire.answers import (
+    CONTENT,
+    ERROR,
+    NOTHING,
+    REASONING,
+    SAID_DONE,
+    UNREADABLE,
+    End,
+    Grammar,
+    Says,
+)
 from maitred.wire.sse import DONE, Event
 
 # As in OpenAI's streams: inside a JSON string the quotes would be escaped.
@@ -62,28 +72,28 @@ _usage = msgspec.json.Decoder(_Usage).decode
 def says(event: Event) -> Says:
     """Judge one event of a Messages stream."""
     if event.name == b"error":
-        return Says.ERROR
+        return ERROR
     if event.data == DONE:
-        return Says.DONE
+        return SAID_DONE
     try:
         told = _event(event.data)
     except UNREADABLE:
-        return Says.CONTENT
+        return CONTENT
     if told.type == "error" or told.error is not None:
-        return Says.ERROR
+        return ERROR
     if told.type == "message_stop":
-        return Says.DONE
+        return SAID_DONE
     if (block := told.content_block) is not None:
         if block.type == "redacted_thinking":
-            return Says.REASONING
-        return Says.CONTENT if block.text or block.type not in _OPENS_EMPTY else Says.NOTHING
-    return Says.NOTHING if told.delta is None else _of_delta(told.delta)
+            return REASONING
+        return CONTENT if block.text or block.type not in _OPENS_EMPTY else NOTHING
+    return NOTHING if told.delta is None else _of_delta(told.delta)
 
 
 def _of_delta(delta: _Delta) -> Says:
     if delta.text or delta.partial_json or delta.stop_reason or delta.type == "citations_delta":
-        return Says.CONTENT
-    return Says.REASONING if delta.thinking else Says.NOTHING
+        return CONTENT
+    return REASONING if delta.thinking else NOTHING
 
 
 def judge_end(last: list[Event], _sequences: int) -> End:
