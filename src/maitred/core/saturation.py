@@ -190,7 +190,7 @@ def unread(endpoint: Endpoint, now: float) -> float:
     """Tokens that an endpoint has still to read; of the prompt that it is at, as many as should be left."""
     for leg in endpoint.reading.values():  # the first is the one that it is at
         read = (now - endpoint.read_since) * endpoint.speed
-        if read > leg.unread:  # noqa: PLR1730 - a call takes ten times as long
+        if read >= leg.unread:  # noqa: PLR1730 - a call takes ten times as long
             read = leg.unread
         return endpoint.unread - read
     return 0.0
