@@ -31,8 +31,8 @@ KV_TOKENS = 262_144
 NAMES = ("m/a:1", "m/b:1")
 FULL_AT = 500
 """By then both caches would have been filled several times."""
-SLACK_BYTES = 128 * 1024
-"""Less than what was left of every tenth prompt would take."""
+SLACK_BYTES = 256 * 1024
+"""Less than what was left of every tenth prompt would take, and more than what other threads do meanwhile."""
 
 
 class Fleet:
