@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from unittest.mock import patch
 
 import pytest
 from msgspec import structs
@@ -14,6 +15,7 @@ from maitred.config.flow import Price, Tenant
 from maitred.control.watch import LOOKS, PERIOD_S
 from maitred.net.virtual import VirtualLoop
 from maitred.observe.budgets import Budget
+from maitred.observe.exposition import render
 from tests.net.http import post
 from tests.proxy.place import CHAT, Place, chat, in_virtual_time, serving
 from tests.proxy.upstream import MODEL
@@ -102,6 +104,17 @@ async def test_a_line_leaves_within_a_moment_and_at_the_end_at_once() -> None:
         assert written(log_fd) == 1
         await place.app.stop()
         assert written(log_fd) == 2
+
+
+@in_virtual_time()
+async def test_who_reads_numbers_has_nothing_counted() -> None:
+    """They are read in another thread, while the loop counts."""
+    async with serving() as place:
+        metrics = place.app.metrics
+        with patch.object(place.app.ends, "tell") as tell:
+            text = b"".join(render(metrics))
+        assert b"background_making" in text
+        tell.assert_not_called()
 
 
 @in_virtual_time()

@@ -203,10 +203,20 @@ def test_facts_are_used_once_and_bounded(file: LogFile) -> None:
     log = file.log()
     for number in range(NOTES_MAX + 1):
         log.note(f"n{number}", facts())
+    log.flush()
     for name in ("n0", "n1", "n1"):  # the oldest is forgotten, the next is used up by its first line
         tell(log, AtDoor(1.0, name, Outcome.BAD_REQUEST))
     log.flush()
     assert [row.get("client") for row in file.rows()] == [None, "10.0.0.7", None]
+
+
+def test_who_is_over_has_his_facts_still_though_as_many_run_as_may(file: LogFile) -> None:
+    log = file.log()
+    for number in range(NOTES_MAX + 2):
+        log.note(f"n{number}", facts())
+    log.over([AtDoor(1.0, name, Outcome.BAD_REQUEST) for name in ("n0", "n1")])
+    log.flush()
+    assert [row.get("client") for row in file.rows()] == ["10.0.0.7"] * 2
 
 
 def test_facts_are_bounded_though_nothing_ends(file: LogFile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import tty
@@ -109,6 +110,55 @@ def test_past_its_bound_the_last_of_many_lines_are_lost(tmp_path: Path) -> None:
         sink.flush()
     assert (tmp_path / "log").read_bytes() == b"".join(lines[:LINES_MAX]) + b"room\nagain\n"
     assert sink.dropped == 300
+
+
+def test_what_is_lost_takes_no_place(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        sink = Sink(file.fileno())
+        sink.put_all(b"kept\n" * LINES_MAX, LINES_MAX)
+        pieces = len(sink._pieces)
+        for _ in range(100):
+            sink.put_all(b"lost\n" * 3, 3)
+        assert len(sink._pieces) == pieces
+        assert sink.dropped == 300
+
+
+class Loud:
+    """A cycle whose end is told, as asyncio tells of a task that nobody waited for."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._me, self._sink = self, sink
+
+    def __del__(self) -> None:
+        self._sink.put(b"gone\n")
+        self._sink.flush()
+
+
+def test_what_the_collector_has_to_say_is_kept_while_a_line_is(tmp_path: Path) -> None:
+    """It may run at any allocation, so at all of them in turn."""
+
+    def put_and_collect() -> None:
+        thresholds = gc.get_threshold()
+        try:
+            for threshold in range(1, 40):
+                gc.collect()
+                gc.set_threshold(threshold)
+                for _ in range(50):
+                    Loud(sink)
+                    sink.put(b"line\n")
+                    sink.put_all(b"line\n" * 2, 2)
+                    sink.flush()
+        finally:
+            gc.set_threshold(*thresholds)
+
+    with (tmp_path / "log").open("wb") as file:
+        sink = Sink(file.fileno())
+        assert returns(put_and_collect)
+        gc.collect()
+        sink.finish(60)
+    lines = (tmp_path / "log").read_bytes().splitlines()
+    assert (lines.count(b"line"), lines.count(b"gone")) == (39 * 50 * 3, 39 * 50)
+    assert sink.dropped == 0
 
 
 def test_a_pipe_is_given_whole_lines_however_they_came(monkeypatch: pytest.MonkeyPatch) -> None:

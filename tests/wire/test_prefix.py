@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from maitred.core.prefix import BYTE_ENDS
 from maitred.core.words import Api
-from maitred.wire.media import SHORT_BYTES_MAX
+from maitred.wire.media import PARTS_MAX, SHORT_BYTES_MAX
 from maitred.wire.prefix import BLOCKS_MAX, block_key, blocks_of, byte_keys, extra, root, session
 from maitred.wire.requests import decode
 
@@ -186,6 +186,14 @@ def test_each_end_that_is_reached_has_a_key_and_no_other() -> None:
     for number, end in enumerate(BYTE_ENDS):
         assert len(byte_keys(ROOT, [b"x" * end], end)) == number + 1
         assert len(byte_keys(ROOT, [b"x" * (end - 1)], end)) == number
+
+
+def test_what_is_rendered_may_be_longer_than_its_body() -> None:
+    """Of a message without role and content more is rendered than the body says of it."""
+    empty = b'{"model":"m","tools":"%b","messages":[%b]}' % (b"x" * 1000, b",".join([b"{}"] * PARTS_MAX))
+    asked = decode(Api.CHAT, empty)
+    assert sum(map(len, map(bytes, asked.rendered()))) > BYTE_ENDS[-1] + 512 > len(empty)
+    assert len(byte_keys(ROOT, asked.rendered(), len(empty))) == len(BYTE_ENDS)
 
 
 def test_keys_end_where_they_should_and_none_lies_beyond() -> None:

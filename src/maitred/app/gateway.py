@@ -362,8 +362,8 @@ class GatewayApp:
     def _readings(self) -> dict[str, Callable[[], float]]:
         readings: dict[str, Callable[[], float]] = {
             "key_table_age_seconds": lambda: self.identities.keys.age_s,
-            "background_waiting": lambda: self.metrics.turns.waiting,
-            "background_making": lambda: self.metrics.turns.making,
+            "background_waiting": lambda: self._metrics.turns.waiting,
+            "background_making": lambda: self._metrics.turns.making,
             "quarantined": lambda: self._quarantined,
             "config_version": lambda: self.house.gateway.settings.version,
             "client_connections": lambda: len(self.front.connections),

@@ -151,7 +151,6 @@ class AccessLog:
 
     def over(self, ends: Sequence[Over]) -> None:
         """Make the lines of what is over."""
-        self._forget()
         take, since = self._notes.pop, self._wall() - self._clock()
         rows = list[Line]()
         head, method, path, own_id = NO_HEAD, "", "", ""
@@ -201,6 +200,7 @@ class AccessLog:
             )
             rows.append(line)
         self._sink.put_all(self._form(rows), len(rows))
+        self._forget()
 
     def flush(self) -> None:
         """Write what can be written without waiting; the rest stays for the next time."""

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from select import PIPE_BUF
-from threading import Lock
+from threading import Lock, RLock
 
 LINES_MAX = 8192
 FILE_BATCH_BYTES = 256 * 1024
@@ -30,7 +30,8 @@ class Sink:
         self._fd = _own_terminal(fd)
         self._pieces: deque[tuple[bytes, int]] = deque()  # each with its number of lines
         self._waiting = 0  # lines
-        self._keeping, self._flushing = Lock(), Lock()
+        # The collector may run wherever a line is kept, and what it finds may have something to say.
+        self._keeping, self._flushing = RLock(), Lock()
         is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         self._batch_bytes = FILE_BATCH_BYTES if is_file else PIPE_BUF
         self._writable = select.poll()
@@ -54,6 +55,8 @@ class Sink:
                 self.dropped += lost
                 lines = b"".join(lines.splitlines(keepends=True)[:-lost])
                 count -= lost
+            if not count:  # nothing may pile up, not even nothing
+                return
             self._waiting += count
             if len(lines) <= self._batch_bytes:  # to count ends takes longer than all else
                 self._pieces.append((lines, count))
@@ -68,11 +71,14 @@ class Sink:
         """Write what can be written without waiting; the rest stays for the next time.
 
         To anything but a file at most PIPE_BUF bytes at once, which a pipe that polls as writable takes in
-        full; whole lines, unless one is longer.
+        full; whole lines, unless one is longer. Who finds somebody writing leaves it to him.
         """
-        with self._flushing:
-            while self._pieces and self._writable.poll(0) and self._write_batch():
-                pass
+        more = True
+        while more and self._pieces and self._flushing.acquire(blocking=False):
+            try:
+                more = bool(self._writable.poll(0)) and self._write_batch()
+            finally:
+                self._flushing.release()
 
     def finish(self, within_s: float) -> None:
         """Write the rest, and wait for its reader at most so long."""

@@ -64,9 +64,10 @@ def byte_keys(root: int, parts: Iterable[Rendered], bytes_max: int, marked: bool
     text = b"".join(parts if bytes_max <= _LIMIT else _beginning(parts))
     if marked and b'"cache_control"' in text:
         text = _marks.sub(b"", text)
-    key = root
+    key, steps = root, len(text) // _STEP
     keys = []
-    for piece in _CUTS[len(text) // _STEP](text):
+    # Longer than its body, which says less of a message without a role, or content, than is rendered of it.
+    for piece in _CUTS[steps if steps < len(_CUTS) else -1](text):
         key = xxh3_64_intdigest(piece, key)
         keys.append(key)
     return tuple(keys)
