@@ -38,9 +38,10 @@ def regular(home: str, cached: int = 900, prompt_tokens: int = 1000, **more: Any
     return ticket(prompt_tokens, home=home, cached={home: cached}, **more)
 
 
-def reads(place: Endpoint, tokens: int, now: float = NOW) -> None:
+def reads(place: Endpoint, tokens: float, now: float = NOW) -> None:
     """Give it a prompt to read, and count no stream for it."""
-    leg = Leg(len(place.reading), ticket(tokens, stream=True), place, 0, 1, now, fresh=tokens)
+    whole = int(tokens)
+    leg = Leg(len(place.reading), ticket(whole, stream=True), place, 0, 1, now, fresh=whole)
     saturation.reserve(leg, now)
     place.running -= 1
 
