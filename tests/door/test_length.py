@@ -9,7 +9,14 @@ import pytest
 from maitred.control.models import TokenLimits
 from maitred.core.outcome import Outcome, Refusal
 from maitred.core.words import Api
-from maitred.door.length import COMPLETION_TOKENS, SURE_TOKEN_BYTES, check_fits, output_max
+from maitred.door.length import (
+    COMPLETION_TOKENS,
+    KEYS,
+    LIMITED_KEYS,
+    SURE_TOKEN_BYTES,
+    check_fits,
+    output_max,
+)
 from maitred.wire.requests import Body, decode
 
 CONTEXT = 1000
@@ -48,6 +55,10 @@ def test_an_answer_is_lowered_to_the_limit_and_never_raised(
     asked: int, limits: TokenLimits, tokens: int
 ) -> None:
     assert output_max(Api.CHAT, Body("m", output_tokens_max=asked), limits) == tokens
+
+
+def test_whatever_is_generated_has_members_that_bound_it() -> None:
+    assert set(KEYS) == set(LIMITED_KEYS) == {api for api in Api if api.generates}
 
 
 def test_a_limit_does_not_lengthen_completions() -> None:

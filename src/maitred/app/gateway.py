@@ -96,7 +96,7 @@ class GatewayApp:
         self.pool = Pool(network, self.sweep, _patience(config), config.upstream.connect_s, self.burst)
         self.findings = Findings()
         self.identities = Identities(config, self.pool, self.findings, clock)
-        self._metrics = self._count(config, clock)
+        self._metrics = self._numbers(config, clock)
         self.ends = Ends(*([self._metrics.over] if access is None else [self._metrics.over, access.over]))
         self.hub = Hub()
         self.decisions = Decisions(config.decisions.keep)
@@ -154,7 +154,7 @@ class GatewayApp:
         self.ends.tell()
         return self._metrics
 
-    def _count(self, config: Config, clock: Callable[[], float]) -> Metrics:
+    def _numbers(self, config: Config, clock: Callable[[], float]) -> Metrics:
         return Metrics(
             maitred.__version__,
             _slos(config),

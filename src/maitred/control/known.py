@@ -11,6 +11,7 @@ from maitred.core.words import Identity
 
 RETRY_AFTER_S = 5.0
 ALWAYS = math.inf
+"""Until when those may ask whose time does not end; looked for by `is`, so that no clock is read for them."""
 
 
 class Known(Struct, frozen=True):

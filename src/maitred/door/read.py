@@ -52,7 +52,7 @@ THEIRS = {path: api for path, api in APIS.items() if path not in OURS}
 JSON = b"application/json"
 NO_KEYS: tuple[int, ...] = ()
 
-Known = tuple[Api, bool, bool, headers.Said]
+OfHead = tuple[Api, bool, bool, headers.Said]
 """What a head says, kept with it: the API, whether its answers are generated and prompts may be marked, and
 what is read of fields.
 """
@@ -94,10 +94,10 @@ def read(
 
     `tenants` are those that the settings name; `sampled`: its decision is to be kept.
     """
-    known: Known | None = head.said
-    if known is None:
-        known = head.said = _known(head)
-    api, generates, marked, said = known
+    of_head: OfHead | None = head.said
+    if of_head is None:
+        of_head = head.said = _of_head(head)
+    api, generates, marked, said = of_head
     asked, find = requests.decode(api, body, rules), models.find
     route = find(asked.model)
     if route is None or (identity.models and not route.open_to(identity.models)):
@@ -178,9 +178,9 @@ def read(
     )
 
 
-def _known(head: RequestHead) -> Known:
+def _of_head(head: RequestHead) -> OfHead:
     api = APIS[head.path]
-    return api, api in length.KEYS, api.anthropic, headers.said(head.fields)
+    return api, api.generates, api.anthropic, headers.said(head.fields)
 
 
 def _only(name: str, models: Models, identity: Identity) -> Route:

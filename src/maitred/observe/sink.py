@@ -97,7 +97,8 @@ class Sink:
         try:
             rest = data[os.write(self._fd, data) :]
         except OSError:  # a closed pipe, a full disk: the gateway goes on without its log
-            self.dropped += lines
+            with self._keeping:
+                self.dropped += lines
             self._gone(lines)
             return False
         if rest:
