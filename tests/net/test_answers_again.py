@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from maitred.core.outcome import FailureKind
 from maitred.net.client import ClientConnection
 from maitred.net.repeats import HEAD_BYTES_MAX as KNOWN_BYTES_MAX
-from maitred.net.repeats import KNOWN_MAX, Repeats
+from maitred.net.repeats import KNOWN_MAX, NEVER_AGAIN, Repeats
 from maitred.net.virtual import run
 from tests.net.engine import line
 from tests.net.http import turns
@@ -215,6 +215,12 @@ def test_the_head_of_a_stream_that_comes_again_is_not_parsed_again() -> None:
     answers = [[KNOWN_STREAM], pieces, [KNOWN_STREAM], [HEAD_OF_STREAM, LAST]]
     assert [body for _, _, _, body, _, _ in told(answers)] == [b"known", b"abc", b"known", b""]
     assert headers_parsed(answers) == 2
+
+
+def test_who_brings_streams_and_whole_answers_in_turn_is_known_for_both() -> None:
+    answers = [[KNOWN], [KNOWN_STREAM]] * (NEVER_AGAIN + 2) + [[KNOWN], [KNOWN]]
+    assert told(answers) == parsed(answers)
+    assert headers_parsed(answers) == HEAD.count(b":") + STREAM.count(b":")
 
 
 def test_the_head_of_a_stream_is_known_to_all_of_a_pool_and_as_one() -> None:

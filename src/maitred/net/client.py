@@ -248,6 +248,10 @@ class ClientConnection(asyncio.Protocol):
                 if head is not None:  # the parser gets another that is framed alike
                     self._head_over = self._chunked = True
                     rest = IN_CHUNKS + rest
+                elif self._in_chunks:  # it was not looked whether this is a whole one that is known
+                    self._in_chunks = False
+                    self.data_received(data)
+                    return
                 elif self._parsed(raw):
                     head = self._learn_stream(raw)
                 else:
@@ -392,7 +396,7 @@ class ClientConnection(asyncio.Protocol):
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The head is over, unless it was an interim one (1xx)."""
+        """The head is over, unless it was an interim one (1xx), or stands for one that is known."""
         if not self._head_over and self._parser.get_status_code() >= 200:
             self._head_over = True
 

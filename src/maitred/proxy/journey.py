@@ -36,8 +36,10 @@ UNKNOWN = Identity(tenant="")
 
 
 class Service(Struct, frozen=True):
-    """What every journey of a gateway shares. `journeys`: the tasks of those under way, by request id.
+    """What every journey of a gateway shares.
 
+    `journeys`: the tasks of those under way, by request id; and those of turns, which may be on several
+    journeys one after the other, by the tasks' own names.
     `tenants` are those that the settings name. `sources` tell token ids, for the models that have one, by
     pool; `block_tokens` the size of a pool's blocks, 0 while that is not known. `sample`: the part
     of requests whose decisions are kept.
