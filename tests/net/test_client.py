@@ -94,6 +94,26 @@ def test_an_answer_without_a_length_ends_with_the_connection() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("framing", [b"content-length: 2", b"transfer-encoding: chunked"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_how_an_interim_head_is_framed_says_nothing_of_the_answer(framing: bytes, apart: bool) -> None:
+    interim = b"HTTP/1.1 103 Early Hints\r\n" + framing + b"\r\n\r\n"
+
+    async def main() -> None:
+        async with line() as at:
+            for raw in (CHUNKED, UNTIL_CLOSE):
+                reading, engine = await at.ask()
+                engine.send(*([interim, raw] if apart else [interim + raw]))
+                await turns()
+                engine.transport.close()
+                await reading.over.wait()
+                assert (reading.body, reading.complete) == (b"body", True)
+                assert reading.heads[0].length is None
+                assert reading.heads[0].until_close == (raw is UNTIL_CLOSE)
+
+    run(main())
+
+
 def test_what_one_read_brought_is_one_piece() -> None:
     async def main() -> None:
         async with line() as at:

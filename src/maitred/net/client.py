@@ -402,8 +402,8 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The answer is over, or the interim head was."""
-        if not self._head_over:
-            self._headers = []
+        if not self._head_over:  # how that said to be framed is not how what follows is
+            self._headers, self._length, self._chunked = [], None, False
             return
         self._complete = True
         self._keep = self._parser.should_keep_alive()
