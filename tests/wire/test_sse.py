@@ -163,6 +163,13 @@ def test_an_event_over_the_limit_is_left_out_even_when_it_comes_at_once() -> Non
     assert scan([sse(b"before", at_limit + b"x", b"after")]) == [Event(b"", b"before"), Event(b"", b"after")]
 
 
+def test_a_part_of_a_first_event_over_the_limit_is_no_event_whatever_stands_before_it() -> None:
+    start = BOM + b"data: "
+    assert scan([start + b"x" * (EVENT_BYTES_MAX + 1 - len(start)), b"y\n\n" + sse(b"next")]) == [
+        Event(b"", b"next")
+    ]
+
+
 # -- Tail -------------------------------------------------------------------------------------------
 
 PAYLOADS = st.lists(

@@ -126,7 +126,8 @@ class Scanner:
         blocks = self._blocks.feed(data)
         if self._first and blocks:
             self._first = False
-            blocks[0] = blocks[0].removeprefix(BOM)
+            if len(blocks[0]) <= EVENT_BYTES_MAX:  # else it may be a part, which is not to become an event
+                blocks[0] = blocks[0].removeprefix(BOM)
         for block in blocks:
             if len(block) <= EVENT_BYTES_MAX and (event := parse(block)) is not None:
                 yield event
