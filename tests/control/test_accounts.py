@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from maitred.control.accounts import DAY_S, DAYS_MAX, READ_S, Accountant, AccountBook, periods_at
+from maitred.core.holders import Party
 from maitred.core.limiter import Limiter
 from maitred.core.limits import FREE, Accounts, Limits, Periods, Price, Spent
 from maitred.core.outcome import Outcome, Refusal
@@ -96,17 +97,17 @@ class Gate:
         asyncio.run(self.accountant.work())
 
     def spend(self, tokens: int, name: str = NAME) -> None:
-        hold = self.limiter.take([(name, LIMITS)], tokens, 0, PRICE, self.now)
+        hold = self.limiter.take(Party([(name, LIMITS)]), tokens, 0, PRICE, self.now)
         assert hold is not None
         self.limiter.settle(hold, Usage(tokens, 0, 0), now=self.now)
 
     def refuses(self, tokens: int) -> bool:
         try:
-            hold = self.limiter.take([(NAME, LIMITS)], tokens, 0, FREE, self.now)
+            hold = self.limiter.take(Party([(NAME, LIMITS)]), tokens, 0, FREE, self.now)
         except Refusal as refusal:
             return refusal.outcome is Outcome.QUOTA_SPENT
         assert hold is not None
-        self.limiter.give_back(hold, self.now)
+        self.limiter.settle(hold, None, self.now)
         return False
 
     @property

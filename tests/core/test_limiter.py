@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from maitred.core import limiter
 from maitred.core.buckets import Level
-from maitred.core.holders import Hold, tightest
+from maitred.core.holders import Hold, Party, tightest
 from maitred.core.limiter import Limiter
 from maitred.core.limits import (
     FREE,
@@ -42,7 +42,7 @@ def take(
     price: Price = FREE,
     name: str = NAME,
 ) -> Hold:
-    return book.take([(name, limits)], prompt, output, price, now)
+    return book.take(Party([(name, limits)]), prompt, output, price, now)
 
 
 def refused(
@@ -54,7 +54,7 @@ def refused(
     price: Price = FREE,
 ) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        book.take([(NAME, limits)], prompt, output, price, now)
+        book.take(Party([(NAME, limits)]), prompt, output, price, now)
     return caught.value
 
 
@@ -147,9 +147,9 @@ def test_a_refused_request_costs_nothing() -> None:  # case B23
 def test_a_holder_that_could_takes_nothing_when_another_cannot() -> None:  # case B23
     book, roomy = Limiter(), Limits(requests_per_min=5, tokens_per_day=1000)
     holders = [(NAME, roomy), ("key k", Limits(requests_per_min=1)), ("model m", UNLIMITED)]
-    hold = book.take(holders, 10, 0, FREE, 0.0)
+    hold = book.take(Party(holders), 10, 0, FREE, 0.0)
     with pytest.raises(Refusal, match="this key has 0 left of 1 requests a minute") as caught:
-        book.take(holders, 10, 0, FREE, 0.0)
+        book.take(Party(holders), 10, 0, FREE, 0.0)
     assert left(book)[0] == 4
     assert hold.levels(0.0) == caught.value.levels == Levels(requests=Level(1, 0, 60.0))
     assert caught.value.whose == "key"
@@ -177,6 +177,21 @@ def test_settling_replaces_the_estimate() -> None:
     assert book.spent(NAME).tokens_per_day == 200
 
 
+def test_nothing_is_saved_up_beyond_a_minute() -> None:
+    book, limits = Limiter(), Limits(tokens_per_min=600)
+    hold = take(book, limits, 600)
+    book.settle(hold, Usage(0, 0, 0), now=300.0)
+    take(book, limits, 600, now=300.0)
+    assert left(book, 300.0)[1] == 0
+
+
+def test_what_was_used_beyond_the_estimate_is_taken_when_it_is_known() -> None:
+    book, limits = Limiter(), Limits(tokens_per_min=600)
+    hold = take(book, limits, 10)
+    book.settle(hold, Usage(100, 0, 0), now=300.0)
+    assert left(book, 300.0)[1] == 510
+
+
 def test_who_leaves_pays_what_was_generated_and_the_prompt() -> None:  # case B86
     book, limits = Limiter(), Limits(tokens_per_day=5000)
     book.settle(take(book, limits, 100, 4000), Usage(0, 0, 16, exact=False), now=0.0)
@@ -195,8 +210,8 @@ def test_leaving_again_and_again_spends_the_budget() -> None:  # case B86
 def test_what_never_ran_is_given_back_whole() -> None:
     book, limits = Limiter(), Limits(2, 100, 100, 100, 1, 1000, 1000, 1000, 1000)
     hold = take(book, limits, 10, 20, price=PRICE)
-    book.give_back(hold, 0.0)
-    book.give_back(hold, 0.0)
+    book.settle(hold, None, 0.0)
+    book.settle(hold, None, 0.0)
     book.settle(hold, Usage(10, 0, 20), now=0.0)
     assert left(book) == [2, 100, 100, 100]
     assert book.spent(NAME) == Spent()
@@ -238,7 +253,7 @@ def test_what_would_not_fit_beside_nothing_is_out_of_quota() -> None:
     assert refused(book, limits, 41).outcome is Outcome.QUOTA_SPENT
     holders = [(NAME, limits), ("key k", Limits(tokens_per_day=39))]
     with pytest.raises(Refusal, match="this key has 39 tokens left of 39 tokens a day") as caught:
-        book.take(holders, 40, 0, FREE, 0.0)
+        book.take(Party(holders), 40, 0, FREE, 0.0)
     assert caught.value.outcome is Outcome.QUOTA_SPENT
 
 
@@ -328,6 +343,35 @@ def test_holders_that_are_idle_and_full_are_forgotten() -> None:
     book.settle(running, Usage(0, 0, 0), now=0.0)
 
 
+def test_who_was_forgotten_is_found_anew_and_so_are_those_who_live_by_other_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limiter, "IDLE_MAX", 2)
+    book, limits = Limiter(), Limits(requests_per_min=60)
+    party = Party([(NAME, limits)])
+    book.settle(book.take(party, 0, 0, FREE, 0.0), None, 0.0)
+    (holder,) = party.holders
+    for name in ("tenant b", "tenant c"):
+        book.settle(take(book, limits, now=1.0, name=name), None, 1.0)
+    assert NAME not in book._holders
+    hold = book.take(party, 0, 0, FREE, 2.0)
+    assert hold.holders == [book._holders[NAME]] != [holder]
+    take(book, Limits(requests_per_min=2), now=2.0)
+    book.take(party, 0, 0, FREE, 2.0)
+    assert book._holders[NAME].limits is limits
+
+
+def test_who_shares_a_crowd_s_holder_leaves_it_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter, "HOLDERS_MAX", 2)
+    monkeypatch.setattr(limiter, "IDLE_MAX", 2)
+    book, limits = Limiter(), Limits(requests_per_min=60)
+    for name in ("guest a", "guest b"):
+        book.settle(take(book, limits, name=name), Usage(0, 0, 0), 0.0)
+    late = Party([("guest late", limits)])
+    assert book.take(late, 0, 0, FREE, 0.0).holders[0].name == limiter.CROWD
+    assert book.take(late, 0, 0, FREE, 9.0).holders[0].name == "guest late"
+
+
 def test_a_crowd_of_guests_shares_one_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter, "HOLDERS_MAX", 10)
     book, limits = Limiter(), Limits(requests_per_min=5, tokens_per_day=100)
@@ -378,7 +422,7 @@ def test_whatever_happens_counters_return_to_zero_and_the_ledger_is_the_usage(st
     def end(index: int, verb: str, prompt: int, output: int) -> None:
         hold, name = holds.pop(index)
         if verb == "give_back":
-            book.give_back(hold, now)
+            book.settle(hold, None, now)
             return
         for _ in range(2):
             book.settle(hold, Usage(prompt, prompt // 2, output), now=now)
@@ -393,7 +437,7 @@ def test_whatever_happens_counters_return_to_zero_and_the_ledger_is_the_usage(st
             bounds[name] = CHOICE[prompt % 3]
         elif verb == "take":
             try:
-                hold = book.take([(name, bounds[name])], prompt, output, PRICE, now)
+                hold = book.take(Party([(name, bounds[name])]), prompt, output, PRICE, now)
             except Refusal:
                 continue
             assert hold is not None
@@ -404,7 +448,7 @@ def test_whatever_happens_counters_return_to_zero_and_the_ledger_is_the_usage(st
     while holds:
         end(0, "settle", 1, 1)
     for name in book._holders:
-        holder = book.take([(name, Limits(concurrent=9))], 0, 0, FREE, now + 1e6)
+        holder = book.take(Party([(name, Limits(concurrent=9))]), 0, 0, FREE, now + 1e6)
         assert holder is not None
         (state,) = holder.holders
         assert (state.running, state.reserved_tokens, state.reserved_money) == (1, 0, 0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from maitred.core.buckets import Level
-from maitred.core.limits import Levels
+from maitred.core.holders import Holder, Party
+from maitred.core.limiter import Limiter
+from maitred.core.limits import FREE, UNLIMITED, Levels, Limits
 from maitred.core.words import Api
-from maitred.wire.ratelimits import duration, lines
+from maitred.wire.ratelimits import duration, lines, told
 
 NOON = 1_764_504_000.0  # 2025-11-30T12:00:00Z
 
@@ -73,3 +75,28 @@ def test_anthropic_s_form() -> None:
 def test_what_is_not_limited_is_not_told() -> None:
     assert lines(Levels(requests=Level(1, 1, 0.0)), Api.MESSAGES, NOON).count(b"\r\n") == 3
     assert lines(Levels(requests=Level(1, 1, 0.0)), Api.CHAT, NOON).count(b"\r\n") == 3
+
+
+@pytest.mark.parametrize("api", [Api.CHAT, Api.MESSAGES])
+@pytest.mark.parametrize("now", [0.5, 6.0, 59.0, 60.0, 61.0, 1000.0])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(requests_per_min=60),
+        Limits(tokens_per_min=100, concurrent=5),
+        Limits(requests_per_min=60, tokens_per_min=100, prompt_tokens_per_min=80, output_tokens_per_min=80),
+    ],
+)
+def test_who_has_all_is_told_as_who_has_not(limits: Limits, now: float, api: Api) -> None:
+    both = [("tenant a", limits), ("key k", Limits(requests_per_min=61, output_tokens_per_min=80))]
+    for who in (both[:1], both):
+        hold = Limiter().take(Party(who), 10, 5, FREE, 0.0)
+        levels = hold.levels(now)
+        assert levels is not None
+        assert told(hold.holders, api, now, lambda: NOON) == lines(levels, api, NOON)
+
+
+def test_who_has_no_rates_is_told_nothing() -> None:
+    for limits in (UNLIMITED, Limits(concurrent=1, tokens_per_day=5)):
+        assert told([Holder.of(limits)], Api.CHAT, 0.0, lambda: NOON) is None
+        assert told([Holder.of(limits)], Api.MESSAGES, 0.0, lambda: NOON) is None

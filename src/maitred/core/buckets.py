@@ -29,24 +29,18 @@ class Bucket:
     """What may be taken in a minute, `limit` units of one `kind`, each flowing in within `unit_s`.
 
     What is taken moves `full_at` away from now, what is given back brings it nearer. Further away than a
-    minute it is in debt. `wanted_at` is where it would be by a request that is not yet sure to come in.
+    minute it is in debt. `was_at` is where it was before the last was taken, which may not have come in.
     `full` is its level when it is.
     """
 
-    __slots__ = ("full", "full_at", "kind", "limit", "unit_s", "wanted_at")
+    __slots__ = ("full", "full_at", "kind", "limit", "unit_s", "was_at")
 
     def __init__(self, kind: int, limit: int, now: float) -> None:
         self.kind = kind
         self.limit = limit
         self.unit_s = MINUTE_S / limit
-        self.full_at = self.wanted_at = now
+        self.full_at = self.was_at = now
         self.full = Level(limit, limit, 0.0)
-
-    def give(self, units: int, now: float) -> None:
-        """Put back what was not used; a negative number is what was used beyond it, and may make a debt."""
-        if units < 0 and self.full_at < now:
-            self.full_at = now
-        self.full_at -= units * self.unit_s
 
     def missing_s(self, units: int, now: float) -> float:
         """How long until so many are there: not positive when they are, over a minute if they never are."""

@@ -110,9 +110,9 @@ class Gateway:
         if terms is None:
             terms = pool.learn_terms(self.settings, request.band, identity)
         ticket = pool.ticket(request, identity, terms, now)
-        if terms.holders:
+        if (party := terms.party) is not None:
             tokens, output_tokens = ticket.prompt_tokens, trunc(ticket.expected)
-            ticket.hold = self.limiter.take(terms.holders, tokens, output_tokens, limits.price, now)
+            ticket.hold = self.limiter.take(party, tokens, output_tokens, limits.price, now)
         if (
             queue.waiting
             or pool.newcomer is not None
@@ -251,10 +251,7 @@ class Gateway:
         if ticket.attempts:
             pool.ended(ticket, used)
         if (hold := ticket.hold) is not None:
-            if ticket.attempts:
-                self.limiter.settle(hold, used, now)
-            else:
-                self.limiter.give_back(hold, now)
+            self.limiter.settle(hold, used if ticket.attempts else None, now)
         ticket.phase, ticket.outcome = ENDED, outcome
         emit = self._emit
         emit(Ended(now, ticket, outcome, usage, leg))
@@ -330,7 +327,7 @@ class Gateway:
             victims = pool.admit(ticket, now, self._later)
         except Refusal as refusal:
             if ticket.hold is not None:
-                self.limiter.give_back(ticket.hold, now)
+                self.limiter.settle(ticket.hold, None, now)
                 refusal.levels = ticket.hold.levels(now)
             raise
         for victim in victims:

@@ -57,6 +57,13 @@ class Holder:
         self.reserved_tokens = self.reserved_money = 0
         self.spent = Spent()
 
+    @classmethod
+    def of(cls, limits: Limits) -> Holder:
+        """Somebody without a name who has taken nothing of these limits at instant 0."""
+        holder = cls("")
+        holder.adopt(limits, 0.0)
+        return holder
+
     @property
     def kind(self) -> str:
         """Tenant, key or model; a guest is a tenant like any other."""
@@ -68,11 +75,14 @@ class Holder:
         """How refusals speak of it: by its kind alone."""
         return f"this {self.kind}"
 
-    def adopt(self, limits: Limits, now: float) -> None:
-        """Live by these limits from now on; a bucket keeps its level as far as it fits."""
+    def adopt(self, limits: Limits, now: float) -> bool:
+        """Live by these limits from now on; a bucket keeps its level as far as it fits.
+
+        Whether it lived by others before.
+        """
         known_by, self.limits = self.limits, limits
         if known_by == limits:  # the same, read anew: nothing may change, not even by rounding
-            return
+            return False
         self.most = limits.concurrent if limits.concurrent > 0 else math.inf
         before, self.buckets = {bucket.kind: bucket for bucket in self.buckets}, []
         for field, kind in _RATES:
@@ -82,6 +92,7 @@ class Holder:
         self.budgets = [
             (field, bound, money) for field, money in _BUDGETS if (bound := getattr(limits, field))
         ]
+        return True
 
     def over_budget(
         self, tokens: int, money: int, *, spent_alone: bool = False
@@ -102,12 +113,28 @@ class Holder:
         return not self.running and self.spent == Spent() and all(b.full_at <= now for b in self.buckets)
 
 
-class Hold(Struct):
-    """What one ticket has taken of its holders; given back or settled once, when it ends."""
+class Party:
+    """Those who are `limited` of whom a request is, by name, and the `holders` that a limiter found for them.
+
+    They are good as long as the limiter's `edition` is the same.
+    """
+
+    __slots__ = ("edition", "holders", "limited")
+
+    def __init__(self, limited: Sequence[tuple[str, Limits]]) -> None:
+        self.limited = limited
+        self.holders: list[Holder] = []
+        self.edition: object = None
+
+
+class Hold(Struct, gc=False):
+    """What one ticket has taken of its holders; given back or settled once, when it ends.
+
+    `amounts` are by kind of bucket.
+    """
 
     holders: list[Holder]
-    prompt_tokens: int
-    output_tokens: int
+    amounts: tuple[int, int, int, int]
     price: Price
     money: int
     open: bool = True
@@ -123,10 +150,10 @@ def tightest(holders: Iterable[Holder], now: float) -> Levels | None:
     level = None
     for holder in holders:
         for bucket in holder.buckets:
-            level, kind = bucket.level(now), bucket.kind
-            known = levels[kind]
+            level = bucket.full if bucket.full_at <= now else bucket.level(now)
+            known = levels[bucket.kind]
             if known is None or level.remaining < known.remaining:
-                levels[kind] = level
+                levels[bucket.kind] = level
     return Levels(*levels) if level is not None else None
 
 

@@ -8,10 +8,9 @@ setting names, those beyond a bound share one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from maitred.core.buckets import MINUTE_S, SLACK_S
-from maitred.core.holders import Hold, Holder, refusal
+from maitred.core.holders import Hold, Holder, Party, refusal
 from maitred.core.limits import (
     FREE,
     Accounts,
@@ -41,69 +40,76 @@ class Limiter:
         self._periods = Periods(0, 0, NEVER, NEVER)
         self._charges = Charges(0, 0, {})
         self._charges_before: Charges | None = None
+        self._edition = object()  # another, once what parties have found may not hold any more
 
-    def take(
-        self,
-        holders: Sequence[tuple[str, Limits]],
-        prompt_tokens: int,
-        output_tokens: int,
-        price: Price,
-        now: float,
-    ) -> Hold:
+    def take(self, party: Party, prompt_tokens: int, output_tokens: int, price: Price, now: float) -> Hold:
         """Take a request's estimate from all its holders, or raise Refusal and take nothing."""
         if now >= self._periods.day_ends_at:
             self._turn_calendar(now)
         tokens = prompt_tokens + output_tokens
         money = 0 if price is FREE else price.of(prompt_tokens, 0, output_tokens)
         amounts = (1, tokens, prompt_tokens, output_tokens)
-        held, fits, full_by, known = [], True, now + MINUTE_S + SLACK_S, self._holders.get
-        for name, limits in holders:
-            holder = known(name)
-            if holder is None or holder.limits is not limits:
-                holder = self._holder(name, limits, now)
-            held.append(holder)
+        fits, full_by = True, now + MINUTE_S + SLACK_S
+        holders = party.holders if party.edition is self._edition else self._find(party, now)
+        for holder in holders:
             if holder.running >= holder.most:
                 fits = False
-            for bucket in holder.buckets:
-                at, amount = bucket.full_at, amounts[bucket.kind]
-                if at < now:  # noqa: PLR1730 - a call takes ten times as long
-                    at = now
-                bucket.wanted_at = at = at + amount * bucket.unit_s
-                if at > full_by and amount:
-                    fits = False
             if holder.budgets and holder.over_budget(tokens, money) is not None:
                 fits = False
-        if not fits:
-            raise refusal(held, amounts, money, now)
-        for holder in held:
             holder.running += 1
             holder.reserved_tokens += tokens
             if money:
                 holder.reserved_money += money
             for bucket in holder.buckets:
-                bucket.full_at = bucket.wanted_at
-        return Hold(held, prompt_tokens, output_tokens, price, money)
+                bucket.was_at = at = bucket.full_at
+                amount = amounts[bucket.kind]
+                if at < now:  # noqa: PLR1730 - a call takes ten times as long
+                    at = now
+                bucket.full_at = at = at + amount * bucket.unit_s
+                if at > full_by and amount:
+                    fits = False
+        if not fits:
+            for holder in holders:
+                holder.running -= 1
+                holder.reserved_tokens -= tokens
+                holder.reserved_money -= money
+                for bucket in holder.buckets:
+                    bucket.full_at = bucket.was_at
+            raise refusal(holders, amounts, money, now)
+        return Hold(holders, amounts, price, money)
 
-    def settle(self, hold: Hold, used: Usage, now: float) -> None:
+    def settle(self, hold: Hold, used: Usage | None, now: float) -> None:
         """Put what was used in the place of the estimate, and charge it. Only the first call does anything.
 
-        Where nobody knows how long the prompt was (not `exact`), the estimate of it stands.
+        None: it never reached an engine, and all is given back, the request too. Where nobody knows how long
+        the prompt was (not `exact`), the estimate of it stands.
         """
-        prompt_tokens, output_tokens = used.prompt_tokens, used.output_tokens
-        if not used.exact and not prompt_tokens:
-            prompt_tokens = hold.prompt_tokens
-        if not self._free(hold, 0, prompt_tokens, output_tokens, now):
+        if not hold.open:
             return
-        if now >= self._periods.day_ends_at:
-            self._turn_calendar(now)
+        hold.open = False
+        too_much, money = hold.amounts, hold.money
+        _, reserved, prompt, output = too_much
+        if used is not None:
+            prompt_tokens, output_tokens = used.prompt_tokens, used.output_tokens
+            if not used.exact and not prompt_tokens:
+                prompt_tokens = prompt
+            tokens = prompt_tokens + output_tokens
+            too_much = (0, reserved - tokens, prompt - prompt_tokens, output - output_tokens)
+            if now >= self._periods.day_ends_at:
+                self._turn_calendar(now)
         for holder in hold.holders:
-            if holder.budgets:
-                money = hold.price.of(prompt_tokens, used.cached_tokens, output_tokens)
-                self._charge(holder, prompt_tokens + output_tokens, money)
-
-    def give_back(self, hold: Hold, now: float) -> None:
-        """Undo what a ticket took that never reached an engine."""
-        self._free(hold, 1, 0, 0, now)
+            holder.running -= 1
+            holder.reserved_tokens -= reserved
+            if money:
+                holder.reserved_money -= money
+            for bucket in holder.buckets:
+                if units := too_much[bucket.kind]:
+                    if units < 0 and bucket.full_at < now:  # more was used than was taken: maybe a debt
+                        bucket.full_at = now
+                    bucket.full_at -= units * bucket.unit_s
+            if used is not None and holder.budgets:
+                cost = hold.price.of(prompt_tokens, used.cached_tokens, output_tokens)
+                self._charge(holder, tokens, cost)
 
     # -- accounts ---------------------------------------------------------------------------------
 
@@ -149,9 +155,17 @@ class Limiter:
 
     # -- parts ------------------------------------------------------------------------------------
 
+    def _find(self, party: Party, now: float) -> list[Holder]:
+        """The holders of a party, for it to keep; unless one shares a crowd's, and is to leave it soon."""
+        edition = self._edition
+        holders = [self._holder(name, limits, now) for name, limits in party.limited]
+        if all(holder.name == name for holder, (name, _) in zip(holders, party.limited, strict=True)):
+            party.holders, party.edition = holders, edition
+        return holders
+
     def _holder(self, name: str, limits: Limits | None, now: float) -> Holder:
         """The holder of this name, living by these limits; one for all guests of a crowd."""
-        holder = self._holders.get(name)
+        holder = known = self._holders.get(name)
         if holder is None:
             if len(self._holders) >= IDLE_MAX:
                 self._forget(now)
@@ -159,35 +173,19 @@ class Limiter:
                 name = CROWD
             holder = self._holders.setdefault(name, Holder(name))
         if limits is not None and holder.limits is not limits:
-            holder.adopt(limits, now)
+            changed = holder.adopt(limits, now)
+            if changed and known is not None:
+                self._edition = object()
         return holder
 
     def _forget(self, now: float) -> None:
         """Look at two holders: so that, with each new one, those that are idle go by and by."""
         for _ in range(2):
             name, holder = self._holders.popitem(last=False)
-            if not holder.idle(now):
+            if holder.idle(now):
+                self._edition = object()
+            else:
                 self._holders[name] = holder
-
-    def _free(self, hold: Hold, requests: int, prompt_tokens: int, output_tokens: int, now: float) -> bool:
-        """Give back the requests and what the estimate was too high; False when that was done before."""
-        if not hold.open:
-            return False
-        hold.open = False
-        prompt, output, money = hold.prompt_tokens, hold.output_tokens, hold.money
-        reserved = prompt + output
-        prompt -= prompt_tokens
-        output -= output_tokens
-        amounts = (requests, prompt + output, prompt, output)
-        for holder in hold.holders:
-            holder.running -= 1
-            holder.reserved_tokens -= reserved
-            if money:
-                holder.reserved_money -= money
-            for bucket in holder.buckets:
-                if units := amounts[bucket.kind]:
-                    bucket.give(units, now)
-        return True
 
     def _charge(self, holder: Holder, tokens: int, money: int) -> None:
         spent = holder.spent

@@ -13,7 +13,7 @@ from maitred.core.buckets import Level
 MILLION = 1_000_000
 
 
-class Limits(Struct, frozen=True):
+class Limits(Struct, frozen=True, cache_hash=True):
     """Bounds of one holder; 0 is no bound."""
 
     requests_per_min: int = 0

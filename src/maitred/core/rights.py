@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from maitred.core.holders import Party
 from maitred.core.limits import UNLIMITED, Limits
 from maitred.core.words import BandSettings, Identity, PoolSettings, Settings
 
@@ -12,7 +13,7 @@ class Terms(Struct, frozen=True):
     """What one identity's requests for one pool have in common, where they ask for the same band.
 
     `rank` is the band's from the highest, `weight` the tenant's, `wait_s` bounds the wait. `goals`: answers
-    may be held to a time to first token. `holders` are those who are limited of whom they are, by name.
+    may be held to a time to first token. `party`: those who are limited of whom they are, None for nobody.
     """
 
     band: str
@@ -20,7 +21,7 @@ class Terms(Struct, frozen=True):
     weight: float
     wait_s: float
     goals: bool
-    holders: list[tuple[str, Limits]]
+    party: Party | None
 
 
 def terms(settings: Settings, pool: str, limits: PoolSettings, asked: str, identity: Identity) -> Terms:
@@ -33,7 +34,7 @@ def terms(settings: Settings, pool: str, limits: PoolSettings, asked: str, ident
         weight=tenant.weight,
         wait_s=limits.queue_wait_s if deadline_s is None else deadline_s,
         goals=not rank or deadline_s is None,
-        holders=limited(settings, pool, limits.limits, identity),
+        party=Party(found) if (found := limited(settings, pool, limits.limits, identity)) else None,
     )
 
 

@@ -57,7 +57,10 @@ class Identifier:
 
     def identify(self, fields: Fields) -> Identity:
         """Whose request this is. Raises Refusal."""
-        known = self._known.get(fields.get(b"authorization") or fields.get(b"x-api-key", b""))
+        said = fields.get(b"authorization")
+        if said is None:
+            said = fields.get(b"x-api-key", b"")
+        known = self._known.get(said)
         if known is None or (known.until is not ALWAYS and known.until <= self._wall()):
             known = self._look_up(*_token(fields))
         return known.identity

@@ -116,15 +116,17 @@ def answer_lines(head: AnswerHead, order: Order, leg: Leg, house: House, *, stre
 
     That is what is left of its limits, and the receipt where it asked for one.
     """
-    request, hold = order.request, leg.ticket.hold
-    levels = hold.levels(house.clock()) if hold is not None else None
-    hidden = (HIDDEN if levels is None else HIDDEN_OF_LIMITED)[streamed]
+    request, hold, told = order.request, leg.ticket.hold, None
+    api = request.api
+    if hold is not None:
+        told = ratelimits.told(hold.holders, api, house.clock(), time.time)
+    hidden = (HIDDEN if told is None else HIDDEN_OF_LIMITED)[streamed]
     lines = head.lines.get(hidden)
     if lines is None:
         lines = head.lines[hidden] = _passed(head, hidden, streamed=streamed)
-    if levels is not None:
-        lines += ratelimits.lines(levels, request.api, time.time())
-    lines += errors.id_lines(request.api, request.id) if request.api.anthropic else order.id_line
+    if told is not None:
+        lines += told
+    lines += errors.id_lines(api, request.id) if api.anthropic else order.id_line
     if order.shows_receipt and leg.receipt is not None:
         lines += receipts.line(leg.receipt)
     return lines

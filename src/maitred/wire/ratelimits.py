@@ -6,12 +6,15 @@ set are told of.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import product
 from math import ceil
 
 from maitred.core.buckets import SLACK_S, Level
-from maitred.core.limits import Levels
+from maitred.core.holders import Holder, tightest
+from maitred.core.limits import Levels, Limits
 from maitred.core.words import Api
 
 KINDS = (b"requests", b"tokens", b"input-tokens", b"output-tokens")
@@ -29,6 +32,29 @@ _REQUESTS, _TOKENS = (
 )
 
 
+def told(holders: Sequence[Holder], api: Api, now: float, wall: Callable[[], float]) -> bytes | None:
+    """The header lines of what these have left; None where no rate is limited.
+
+    Most have all they may take, unless they come thick and fast: then their limits alone say it.
+    """
+    if len(holders) == 1 and not api.anthropic:
+        holder = holders[0]
+        for bucket in holder.buckets:
+            if bucket.full_at > now:
+                break
+        else:
+            return _of_full(holder.limits)
+    levels = tightest(holders, now)
+    return lines(levels, api, wall()) if levels is not None else None
+
+
+@lru_cache(maxsize=1024)
+def _of_full(limits: Limits) -> bytes | None:
+    """What OpenAI's clients read of somebody who has all that his limits let him take."""
+    levels = tightest([Holder.of(limits)], 0.0)
+    return _openai(levels) if levels is not None else None
+
+
 def lines(levels: Levels, api: Api, unix_s: float) -> bytes:
     """The header lines, each with its end. `unix_s` is the wall time."""
     return _anthropic(levels, unix_s) if api.anthropic else _openai(levels)
@@ -39,9 +65,15 @@ def duration(seconds: float) -> bytes:
     if seconds <= SLACK_S:
         return b"0ms"
     ms = ceil((seconds - SLACK_S) * 1000)
+    return _written(ms if ms < 1000 else 1000 * ceil(ms / 1000))
+
+
+@lru_cache(maxsize=4096)
+def _written(ms: int) -> bytes:
+    """So many milliseconds, from a second on whole seconds, as OpenAI writes them."""
     if ms < 1000:
         return b"%dms" % ms
-    minutes, whole = divmod(ceil(ms / 1000), 60)
+    minutes, whole = divmod(ms // 1000, 60)
     if not minutes:
         return b"%ds" % whole
     hours, minutes = divmod(minutes, 60)
