@@ -82,15 +82,15 @@ def _written(ms: int) -> bytes:
 
 def _openai(levels: Levels) -> bytes:
     """Its headers know one kind of tokens: that of which least is left."""
-    tokens = levels.tokens
+    requests, tokens, said = levels.requests, levels.tokens, b""
     for kind in (levels.prompt_tokens, levels.output_tokens):
         if kind is not None and (tokens is None or kind.remaining < tokens.remaining):
             tokens = kind
-    return _openai_lines(_REQUESTS, levels.requests) + _openai_lines(_TOKENS, tokens)
-
-
-def _openai_lines(form: bytes, level: Level | None) -> bytes:
-    return form % (level.limit, level.remaining, duration(level.reset_s)) if level is not None else b""
+    if requests is not None:
+        said = _REQUESTS % (requests.limit, requests.remaining, duration(requests.reset_s))
+    if tokens is not None:
+        said += _TOKENS % (tokens.limit, tokens.remaining, duration(tokens.reset_s))
+    return said
 
 
 def _anthropic(levels: Levels, unix_s: float) -> bytes:
