@@ -64,11 +64,7 @@ def homes(
     full = SATURATION[limits.saturation]
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
     most = prompt - ticket.fresh if cached else 0  # that anybody has
-    begun, stream = 0.0, STREAM_TOKENS  # `_weights`, written out
-    if not home and ticket.reuse >= SHARED:
-        begun = BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
-    if answer := ticket.expected:
-        stream += ticket.fresh * (WAIT_TOKENS / answer if answer > WAIT_TOKENS else 1.0)
+    begun, stream = _weights(ticket)
     alone = prompt + stream  # tokens to be read where nobody else is
     best: Endpoint | None = None
     least = waiting = NEVER

@@ -66,6 +66,13 @@ def output_max(api: Api, asked: Body, limits: TokenLimits) -> int:
     return min(tokens, limits.output)
 
 
+def bounded(api: Api, asked: Body, limits: TokenLimits) -> tuple[int, int]:
+    """Tokens that one answer may have, and the bound to write into the body; 0 for none."""
+    output = output_max(api, asked, limits)
+    unsaid = output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output)
+    return output, output if unsaid else 0
+
+
 def check_fits(api: Api, asked: Body, output: int, context: int, body: bytes) -> None:
     """Raise Refusal when the prompt and an answer of so many tokens are surely too long."""
     if asked.prompts > 1 or TRUNCATES in body:

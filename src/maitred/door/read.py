@@ -20,7 +20,7 @@ from maitred.wire import edit, requests
 from maitred.wire import prefix as keys
 from maitred.wire.fingerprint import fingerprint
 from maitred.wire.media import NOTHING
-from maitred.wire.requests import STRICT, Rules
+from maitred.wire.requests import STRICT, Body, Rules
 
 APIS = {
     "/v1/chat/completions": Api.CHAT,
@@ -104,28 +104,19 @@ def read(
         route = _only(asked.model, models, identity)
     band, ttft_s, shows_receipt = "", None, False
     if identity.may_set:
-        fields = head.fields
-        band, ttft_s = headers.band(fields, identity), headers.ttft_s(fields, identity)
-        shows_receipt = headers.wants_receipt(fields, identity)
-        identity = headers.on_behalf(fields, identity, tenants)
+        band, ttft_s, shows_receipt, identity = _steered(head.fields, identity, tenants)
     output, bound, size = asked.output_tokens_max, 0, len(body)
     salt, prefix = "", NO_KEYS
     if generates:
-        limits, salter = route.limits, route.salter
+        limits = route.limits
         if limits.bounds:
-            output = length.output_max(api, asked, limits)
-            if output != asked.output_tokens_max or (limits.output and asked.output_tokens_most > output):
-                bound = output
+            output, bound = length.bounded(api, asked, limits)
         context = limits.context
         if context and asked.prompt_tokens + output > context:
             length.check_fits(api, asked, output, context, body)
-        if rules.salted and (route.keyed or salter is not None):
-            salt = asked.cache_salt()
-        if salter is not None:
-            salt = salter.salt(identity.tenant, salt)
-        if route.keyed:
-            root = keys.root(route.pool, route.adapter, salt) if salt else route.root
-            prefix = keys.byte_keys(root, asked.rendered(), size, marked)
+        if route.keyed or route.salter is not None:
+            own = asked.cache_salt() if rules.salted else ""
+            salt, prefix = _known_by(asked, route, identity, own, size, marked)
     session = said.session
     if not session and asked.said.prompt_cache_key is not NOTHING:
         session = asked.session()
@@ -155,32 +146,49 @@ def read(
     parts: list[bytes | memoryview] = [body]
     hides_usage = asked.stream and not asked.wants_usage
     if hides_usage or bound or route.edits:
-        edits = edit.USAGE
-        if bound or route.edits:
-            bounds = (length.LIMITED_KEYS if route.limits.output else length.KEYS)[api] if bound else ()
-            salted = salt if route.salter is not None else ""
-            edits = edit.Edits(route.served_as, hides_usage, bound, bounds, salted)
+        edits = _edits(route, api, bound, salt, hides_usage) if bound or route.edits else edit.USAGE
         parts = edit.apply(body, edits)
         size = sum(map(len, parts))
-    id_line = f"x-request-id: {request_id}\r\n".encode()
+    id_line, onward = f"x-request-id: {request_id}\r\n".encode(), said.forwarded
+    path = head.path
     return Order(
-        request,
-        identity,
-        route,
-        head.path,
-        parts,
-        size,
-        id_line,
-        said.forwarded,
-        hides_usage,
-        salt,
-        shows_receipt,
+        request, identity, route, path, parts, size, id_line, onward, hides_usage, salt, shows_receipt
     )
 
 
 def _of_head(head: RequestHead) -> OfHead:
     api = APIS[head.path]
     return api, api.generates, api.anthropic, headers.said(head.fields)
+
+
+def _steered(
+    fields: dict[bytes, bytes], identity: Identity, tenants: Container[str]
+) -> tuple[str, float | None, bool, Identity]:
+    """What one may say who may set something: band and goal, whether he wants a receipt, for whom he asks."""
+    return (
+        headers.band(fields, identity),
+        headers.ttft_s(fields, identity),
+        headers.wants_receipt(fields, identity),
+        headers.on_behalf(fields, identity, tenants),
+    )
+
+
+def _known_by(
+    asked: Body, route: Route, identity: Identity, salt: str, size: int, marked: bool
+) -> tuple[str, tuple[int, ...]]:
+    """The salt of its cache, of the one that it says itself, and the keys of its prompt."""
+    if route.salter is not None:
+        salt = route.salter.salt(identity.tenant, salt)
+    if not route.keyed:
+        return salt, NO_KEYS
+    root = keys.root(route.pool, route.adapter, salt) if salt else route.root
+    return salt, keys.byte_keys(root, asked.rendered(), size, marked)
+
+
+def _edits(route: Route, api: Api, bound: int, salt: str, hides_usage: bool) -> edit.Edits:
+    """What has to be written into the body for this route."""
+    bounds = (length.LIMITED_KEYS if route.limits.output else length.KEYS)[api] if bound else ()
+    return edit.Edits(route.served_as, hides_usage, bound, bounds, salt if route.salter is not None else "")
 
 
 def _only(name: str, models: Models, identity: Identity) -> Route:
