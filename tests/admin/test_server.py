@@ -64,7 +64,6 @@ def test_metrics_wait_until_what_is_over_is_counted_on_the_gateways_own_loop(hou
     counted_in = []
 
     def count() -> None:
-        time.sleep(0.02)
         tell(house.metrics, AtDoor(1.0, "r", Outcome.QUEUE_FULL, None, "just over"))
         counted_in.append(threading.current_thread())
 
