@@ -45,9 +45,7 @@ def release_before_update(patch: pytest.MonkeyPatch) -> None:
 
 def progress_by_read(patch: pytest.MonkeyPatch) -> None:
     def mutant(relay: Relay) -> None:
-        tokens = relay._judge.note(b"".join(relay._recent))
-        relay._recent.clear()
-        relay._house.progress(relay._leg, tokens)
+        relay._house.progress(relay._leg, relay._passing.stock())
 
     patch.setattr(Relay, "_take_stock", mutant)
 

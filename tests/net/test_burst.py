@@ -54,7 +54,7 @@ class Lines:
         self.ends.append(near)
         self.far.append(far)
         await asyncio.sleep(0.1)
-        return self.burst.line(near.transport)
+        return self.burst.outlet(near.transport)
 
 
 async def turn(turns: int = 8) -> None:

@@ -24,19 +24,31 @@ Data = bytes | bytearray | memoryview
 
 
 class Burst:
-    """The writes of one turn of a loop, in their order. With `writes_max` 1 each leaves at once."""
+    """The writes of one turn of a loop, in their order."""
 
-    __slots__ = ("held", "later", "writes_max")
+    __slots__ = ("held", "later")
 
-    def __init__(self, writes_max: int = WRITES_MAX) -> None:
+    def __init__(self) -> None:
         self.later: Callable[[Callable[[], None]], object]
         self.held: deque[tuple[asyncio.Transport, Iterable[Data]]] = deque()
-        self.writes_max = writes_max
 
-    def line(self, transport: asyncio.Transport) -> asyncio.Transport:
-        """The same transport, but for the moment at which what is written to it leaves."""
+    def ready(self) -> None:
+        """Take the running loop's turns; whoever has a connection says so before he writes."""
         self.later = asyncio.get_running_loop().call_soon  # asking each time costs a system call
-        return _Line(transport, self) if self.writes_max > 1 else transport
+
+    def outlet(self, transport: asyncio.Transport) -> Outlet:
+        """The same transport, but for the moment at which what is written to it leaves."""
+        self.ready()
+        return Outlet(transport, self)
+
+    def write(self, transport: asyncio.Transport, parts: Iterable[Data]) -> None:
+        """Let this leave by `transport`, the one below an outlet; who calls it changes the parts no more."""
+        held = self.held
+        if not held:
+            self.later(self.flush)
+        elif len(held) >= WRITES_MAX or held[-1][0] is transport:
+            self.flush()  # who writes on and on hears in time that his reader is slow
+        held.append((transport, parts))
 
     def flush(self) -> None:
         """Let all of it leave now."""
@@ -52,65 +64,70 @@ class Burst:
                 transport.abort()
 
 
-class _Line(asyncio.Transport):
-    """A transport whose writes wait for the end of the turn; what ends it, or asks for its size, does not."""
+class AtOnce(Burst):
+    """Each write leaves where it is made."""
 
-    __slots__ = ("_burst", "_transport")
+    def write(self, transport: asyncio.Transport, parts: Iterable[Data]) -> None:
+        """See Burst."""
+        transport.writelines(parts)
 
-    def __init__(self, transport: asyncio.Transport, burst: Burst) -> None:
-        self._transport = transport
-        self._burst = burst
+
+class Outlet(asyncio.Transport):
+    """A transport whose writes wait for the end of the turn; what ends it, or asks for its size, does not.
+
+    `below` is what it writes to, by the `burst`: who writes often may do so himself.
+    """
+
+    __slots__ = ("below", "burst")
+
+    def __init__(self, below: asyncio.Transport, burst: Burst) -> None:
+        self.below = below
+        self.burst = burst
 
     def write(self, data: Data) -> None:
         """See asyncio.WriteTransport."""
-        self.writelines((data,))
+        self.burst.write(self.below, (data,))
 
     def writelines(self, list_of_data: Iterable[Data]) -> None:
         """See asyncio.WriteTransport; who calls it changes the list no more."""
-        burst, transport = self._burst, self._transport
-        held = burst.held
-        if not held:
-            burst.later(burst.flush)
-        elif len(held) >= burst.writes_max or held[-1][0] is transport:
-            burst.flush()  # who writes on and on hears in time that his reader is slow
-        held.append((transport, list_of_data))
+        self.burst.write(self.below, list_of_data)
 
     def is_closing(self) -> bool:
         """See asyncio.BaseTransport."""
-        return self._transport.is_closing()
+        return self.below.is_closing()
 
     def get_write_buffer_size(self) -> int:
         """See asyncio.WriteTransport."""
-        self._burst.flush()
-        return self._transport.get_write_buffer_size()
+        self.burst.flush()
+        return self.below.get_write_buffer_size()
 
     def can_write_eof(self) -> bool:
         """See asyncio.WriteTransport."""
-        return self._transport.can_write_eof()
+        return self.below.can_write_eof()
 
     def write_eof(self) -> None:
         """See asyncio.WriteTransport."""
-        self._burst.flush()
-        self._transport.write_eof()
+        self.burst.flush()
+        self.below.write_eof()
 
     def close(self) -> None:
         """See asyncio.BaseTransport."""
-        self._burst.flush()
-        self._transport.close()
+        self.burst.flush()
+        self.below.close()
 
     def abort(self) -> None:
         """See asyncio.WriteTransport."""
-        self._burst.flush()
-        self._transport.abort()
+        self.burst.flush()
+        self.below.abort()
 
     def pause_reading(self) -> None:
         """See asyncio.ReadTransport."""
-        self._transport.pause_reading()
+        self.below.pause_reading()
 
     def resume_reading(self) -> None:
         """See asyncio.ReadTransport."""
-        self._transport.resume_reading()
+        self.below.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """See asyncio.BaseTransport."""
-        return self._transport.get_extra_info(name, default)
+        return self.below.get_extra_info(name, default)

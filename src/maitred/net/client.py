@@ -7,6 +7,7 @@ the engine had cut it. Nothing is buffered here.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -108,8 +109,8 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_bodies", "_burst", "_chunked", "_complete", "_freed", "_head_bytes", "_head_over", "_headers",
-        "_in_chunks", "_keep", "_length", "_line", "_owner", "_parser", "_patience", "_reader", "_repeats",
-        "_sweep", "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "openings",
+        "_in_chunks", "_keep", "_length", "_owner", "_parser", "_patience", "_reader", "_repeats", "_sweep",
+        "_told_head", "_transport", "authority", "deadline", "heard_at", "on_body", "openings",
         "reused", "sent_at", "url",
     )  # fmt: skip
 
@@ -126,7 +127,6 @@ class ClientConnection(asyncio.Protocol):
         self._reader: Reader | None = None
         self._parser: Any = None  # a head that is known needs none
         self._transport: asyncio.Transport = CLOSED
-        self._line: asyncio.Transport = CLOSED  # to the same, for what is written
         self._length: int | None = None
         self._chunked = False
         self._in_chunks = False  # as the last answer was, and so perhaps the next
@@ -153,7 +153,10 @@ class ClientConnection(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """What was sent and the system has not taken yet."""
-        return 0 if self.closing else self._line.get_write_buffer_size()
+        if self.closing:
+            return 0
+        self._burst.flush()
+        return self._transport.get_write_buffer_size()
 
     def send(self, head: bytes, body: Sequence[bytes | memoryview], size: int, reader: Reader) -> None:
         """Send one request with a body of `size` bytes, in parts; its answer goes to `reader`.
@@ -167,7 +170,8 @@ class ClientConnection(asyncio.Protocol):
         self._reader = reader
         self.sent_at = now
         self.deadline = now + self._patience.first_byte_s
-        self._line.writelines((head + b"".join(body),) if size <= JOIN_BYTES_MAX else (head, *body))
+        parts = (head + b"".join(body),) if size <= JOIN_BYTES_MAX else (head, *body)
+        self._burst.write(self._transport, parts)
 
     def pause(self) -> None:
         """Read no more until `resume`: the client is slower than the engine."""
@@ -183,20 +187,21 @@ class ClientConnection(asyncio.Protocol):
 
     def abandon(self) -> None:
         """Close a connection that nobody waited for to the end: a loop may have made it and tell no more."""
-        self._line.abort()
+        self._transport.abort()
         self.connection_lost(None)
 
     def abort(self) -> None:
         """Close at once; the reader hears nothing more. The engine sees its client leave."""
         self._reader = None
-        self._line.abort()
+        self._burst.flush()
+        self._transport.abort()
 
     # -- asyncio.Protocol -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
-        self._line = self._burst.line(self._transport)
+        self._burst.ready()
         self._sweep.add(self)
         self._freed = self._owner.opened(self)
 
@@ -319,7 +324,7 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is CLOSED:
             return
         self._parser = None  # it names this connection, as do its transports
-        self._transport = self._line = CLOSED
+        self._transport = CLOSED
         self._sweep.discard(self)
         self._owner.lost(self)
         if self._reader is None:
@@ -354,7 +359,7 @@ class ClientConnection(asyncio.Protocol):
     def _ready(self) -> None:
         """A head comes that is not known."""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._bodies: list[bytes] = []
+        self._bodies: deque[bytes] = deque()  # a list gives its memory back each time it is empty
         self.on_body = self._bodies.append  # called for every chunk: spare it a frame
         self._parser = httptools.HttpResponseParser(self)
 
@@ -409,7 +414,7 @@ class ClientConnection(asyncio.Protocol):
         self._keep = self._parser.should_keep_alive()
 
 
-def _taken(pieces: list[bytes]) -> bytes:
+def _taken(pieces: deque[bytes]) -> bytes:
     """All of the pieces as one; none are left."""
     whole = b"".join(pieces)
     pieces.clear()

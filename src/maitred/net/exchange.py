@@ -24,6 +24,8 @@ from maitred.wire import errors, ratelimits
 if TYPE_CHECKING:
     import asyncio
 
+    from maitred.net.burst import Burst, Outlet
+
 RESET = struct.pack("ii", 1, 0)
 """Value of SO_LINGER that makes a close a reset."""
 LAST_CHUNK = b"0\r\n\r\n"
@@ -86,7 +88,7 @@ class Flow(Protocol):
 class Line(Protocol):
     """The connection an exchange writes to."""
 
-    transport: asyncio.Transport
+    transport: Outlet
 
     def done(self, exchange: HttpExchange, keep: bool) -> None:
         """The answer is over."""
@@ -117,8 +119,9 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
     status: int = 0
     _keep: bool = True
     _chunked: bool = False
+    _burst: Burst = LATER
+    _below: asyncio.Transport = LATER
     _by_close: bool = False  # nothing but the connection's close tells the client that it has all
-    _write: Callable[[tuple[bytes, ...]], object] = LATER
 
     @property
     def started(self) -> bool:
@@ -159,11 +162,13 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
         if head.method == "HEAD":
             body = b""
         if status == 204:
-            line.transport.writelines((b"%b%b\r\n%b" % (first, headers, body),))
+            parts: tuple[bytes, ...] = (b"%b%b\r\n%b" % (first, headers, body),)
         elif size <= JOIN_BYTES_MAX:
-            line.transport.writelines((b"%b%bcontent-length: %d\r\n\r\n%b" % (first, headers, size, body),))
+            parts = (b"%b%bcontent-length: %d\r\n\r\n%b" % (first, headers, size, body),)
         else:
-            line.transport.writelines((b"%b%bcontent-length: %d\r\n\r\n" % (first, headers, size), body))
+            parts = (b"%b%bcontent-length: %d\r\n\r\n" % (first, headers, size), body)
+        outlet = line.transport
+        outlet.burst.write(outlet.below, parts)
         line.done(self, self._keep)
 
     def start(
@@ -173,7 +178,8 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
 
         `complete`: that piece is all of it.
         """
-        self._write = self._line.transport.writelines
+        outlet = self._line.transport
+        self._burst, self._below = outlet.burst, outlet.below
         if length is not None:
             headers += b"content-length: %d\r\n" % length
         elif self.head.http11:
@@ -185,22 +191,23 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
                 body += LAST_CHUNK
         else:
             self._keep, self._by_close = False, True
-        self._write((self._head(status, headers, b"\r\n" + body),))
+        self._burst.write(self._below, (self._head(status, headers, b"\r\n" + body),))
         if complete:
             self._line.done(self, self._keep and not self._site.draining)
 
     def write(self, body: bytes) -> None:
         """More of a streamed answer, framed as the client needs it."""
         if body:  # framed here, once more: this runs for every chunk of every stream
-            self._write((b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body,))
+            piece = b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body
+            self._burst.write(self._below, (piece,))
 
     def end(self, body: bytes = b"") -> None:
         """The streamed answer is complete with this last piece."""
         if self._chunked:
             framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            self._write((framed + LAST_CHUNK,))
+            self._burst.write(self._below, (framed + LAST_CHUNK,))
         elif body:
-            self._write((body,))
+            self._burst.write(self._below, (body,))
         self._line.done(self, self._keep and not self._site.draining)
 
     def abort(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from maitred.core.outcome import FailureKind
-from maitred.net.burst import Burst
+from maitred.net.burst import AtOnce, Burst
 from maitred.net.client import AnswerHead, ClientConnection, Patience
 from maitred.net.repeats import Known
 from maitred.net.seams import Network
@@ -58,7 +58,7 @@ class Pool:
     ) -> None:
         self._network = network
         self._sweep = sweep
-        self._burst = burst or Burst(1)
+        self._burst = burst or AtOnce()
         self.patience = patience
         self.connect_s = connect_s
         self.heads: Known[AnswerHead] = {}

@@ -131,7 +131,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        self.transport = self._burst.line(cast("asyncio.Transport", transport))
+        self.transport = self._burst.outlet(cast("asyncio.Transport", transport))
         peer = transport.get_extra_info("peername")
         self.client = f"{peer[0]}:{peer[1]}" if peer else ""
         self._sweep.add(self)

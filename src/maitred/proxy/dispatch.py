@@ -33,7 +33,7 @@ class Single(Struct, frozen=True):
         idle, lost = self.pool.take(leg.endpoint.url), False
         while True:
             connection = idle or await self._connect(house, leg, lost=lost)
-            relay = Relay(house, order, leg, exchange, connection, self.hold, house.loop.create_future())
+            relay = Relay(house, order, leg, connection, self.hold, house.loop.create_future(), exchange)
             exchange.flow = relay
             house.running[leg.number] = relay
             try:

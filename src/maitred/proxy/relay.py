@@ -31,6 +31,7 @@ from maitred.wire.undo import USAGE, Undo
 STOCK_READS = 16
 STOCK_BYTES = 1024
 """What has passed is counted every so many reads, at once after a large one."""
+EVENT_BEGINS, LINE_END, EVENT_END = b"data: {", b"\n", b"\n\n"
 
 
 class Hold(Struct, frozen=True):
@@ -52,6 +53,68 @@ LATER: Any = None
 COMPLETED, ENGINE_REFUSED = Outcome.COMPLETED, Outcome.ENGINE_REFUSED
 
 
+class _Passing:
+    """What is noted of an answer that comes in pieces.
+
+    All that a chunk needs is here and little else: of hundreds of streams nothing stays in the processor's
+    cache from one chunk to the next, and what has to be fetched takes longer than what is done with it. So
+    of events that pass one by one the last three are kept, the most that an end is judged by.
+    """
+
+    __slots__ = (
+        "before", "begun", "calm", "events", "held", "held_bytes", "judge", "last", "plain", "recent",
+        "swift", "tell_at", "thinking", "third", "undo", "watching",
+    )  # fmt: skip
+
+    def __init__(
+        self, judge: Judge, plain: Callable[[bytes], object], undo: Undo | None, *, calm: bool
+    ) -> None:
+        self.judge = judge
+        self.plain = plain
+        self.undo = undo  # of a stream, as long as it is calm, none is needed
+        self.calm = calm  # only what is not plain has to be looked at for what may have to be undone
+        self.held: list[bytes] = []
+        self.held_bytes = 0
+        self.recent: list[bytes] = []  # reads that are not counted yet
+        self.swift = False  # streaming, calm, nothing is watched for, and no read waits to be counted
+        self.events = 0  # that passed one by one and are not counted yet, the last of them:
+        self.last = self.before = self.third = b""
+        self.tell_at = PROGRESS_TOKENS
+        self.watching = False  # for content to begin, or for the answer after the thinking
+        self.begun = False  # has content, as far as that is watched for
+        self.thinking = False
+
+    def undone(self, body: bytes, order: Order) -> bytes:
+        """What may leave of the next bytes of a committed answer, and as what."""
+        # No `in`: of bytes it first takes what is looked for as a number, and drops the error.
+        if self.calm and body.find(USAGE) < 0 and self.plain(body) is not None:
+            return body
+        undo = self.undo
+        if undo is None:
+            if not self.judge.streamed:
+                return body
+            undo = self.undo = _what_to_undo(order, streamed=True)
+        body = undo.feed(body)
+        self.calm = undo.calm
+        return body
+
+    def remainder(self) -> bytes:
+        """What is held back of it, at the end of an answer that is whole."""
+        return b"" if self.undo is None else self.undo.flush()
+
+    def stock(self) -> int:
+        """Count what has passed; the output tokens so far."""
+        recent, events = self.recent, self.events
+        if events:
+            kept = (self.third, self.before, self.last)[-events:]
+            tokens = self.judge.note(b"".join(kept), events - len(kept))
+            self.events = 0
+        else:
+            tokens = self.judge.note(recent[0] if len(recent) == 1 else b"".join(recent))
+            recent.clear()
+        return tokens
+
+
 class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     """Reader of one upstream answer, flow of one exchange, call of one leg.
 
@@ -61,25 +124,14 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     _house: House
     _order: Order
     _leg: Leg
-    _exchange: Exchange
     _connection: ClientConnection | None
     _hold: Hold
     over: asyncio.Future[Answered]
-    _hold_timer: asyncio.TimerHandle | None = None
+    _exchange: Exchange
+    _passing: _Passing = LATER
     _stage: _Stage = HOLDING
-    _held: list[bytes] = LATER
-    _held_bytes: int = 0
-    _recent: list[bytes] = LATER
-    _tell_at: int = PROGRESS_TOKENS
-    _begun: bool = False  # has content, as far as that is watched for
-    _calm: bool = False  # only what is not plain has to be looked at for what may have to be undone
-    _swift: bool = False  # streaming, calm, and nothing is watched for
-    _thinking: bool = False
-    _watching: bool = False  # for content to begin, or for the answer after the thinking
     _head: AnswerHead = LATER
-    _judge: Judge = LATER
-    _plain: Callable[[bytes], object] = LATER
-    _undo: Undo | None = None  # of a stream, as long as it is calm, none is needed
+    _hold_timer: asyncio.TimerHandle | None = None
 
     # -- Reader: what the engine does -------------------------------------------------------------
 
@@ -96,49 +148,41 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             if failure is not None:
                 self._fail(failure)
                 return
-            self._choose_judge(head)
+            self._passing = self._what_passes(head)
             if body or complete:
                 self._look(body, complete=complete)
         except Exception as bug:  # noqa: BLE001 - see `read`
             self._give_up(bug)
 
-    def _choose_judge(self, head: AnswerHead) -> None:
-        self._held, self._recent = [], []
-        request, served_as = self._order.request, self._order.route.served_as
+    def _what_passes(self, head: AnswerHead) -> _Passing:
+        order = self._order
+        request, renamed = order.request, order.route.served_as is not None
         grammar = grammar_of(request.api)
-        self._plain = grammar.plain.fullmatch
+        plain = grammar.plain.fullmatch
         if request.stream and head.status == 200:
-            self._judge = StreamJudge(grammar, request.sequences)
-            self._calm = served_as is None
-        else:
-            refused = head.status != 200
-            self._judge = WholeJudge(grammar, refused=refused, until_close=head.until_close)
-            if served_as is not None:
-                self._undo = self._what_to_undo(streamed=False)
-
-    def _what_to_undo(self, *, streamed: bool) -> Undo:
-        order, route = self._order, self._order.route
-        return Undo(
-            streamed=streamed,
-            strict=grammar_of(order.request.api).strict_clients,
-            hides_usage=order.hides_usage,
-            served_as=route.served_as,
-            name=route.name,
-        )
+            return _Passing(StreamJudge(grammar, request.sequences), plain, None, calm=not renamed)
+        judge = WholeJudge(grammar, refused=head.status != 200, until_close=head.until_close)
+        return _Passing(judge, plain, _what_to_undo(order, streamed=False) if renamed else None, calm=False)
 
     def read(self, body: bytes, complete: bool) -> None:
         """See Reader; runs for every chunk of every stream, so its common case is short."""
         try:
-            if complete or not self._swift:
+            passing = self._passing
+            if (
+                complete
+                or not passing.swift
+                or body.find(LINE_END)
+                != len(body) - 2  # one event, as engines write them, with nothing in it
+                or not body.endswith(EVENT_END)
+                or not body.startswith(EVENT_BEGINS)
+                or body.find(USAGE) >= 0
+            ):
                 self._read(body, complete=complete)
                 return
-            recent = self._recent
-            recent.append(body)
-            if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES:
+            passing.third, passing.before, passing.last = passing.before, passing.last, body
+            events = passing.events = passing.events + 1
+            if events >= STOCK_READS:
                 self._take_stock()
-            # No `in`: of bytes it first takes what is looked for as a number, and drops the error.
-            if body.find(USAGE) >= 0 or self._plain(body) is None:
-                body = self._undone(body)
             self._exchange.write(body)
         except Exception as bug:  # noqa: BLE001 - nobody else would hear of it, and the place would be lost
             self._give_up(bug)
@@ -150,19 +194,23 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if self._stage is HOLDING:
             self._look(body, complete=complete)
         elif self._stage is STREAMING:
-            self._recent.append(body)
-            if complete:
-                self._end(self._undone(body))
-                return
-            if len(self._recent) >= STOCK_READS or len(body) > STOCK_BYTES or self._watching:
+            passing = self._passing
+            recent = passing.recent
+            if passing.events:
                 self._take_stock()
-            self._exchange.write(self._undone(body))
-            self._swift = self._calm and not self._watching
+            recent.append(body)
+            if complete:
+                self._end(passing.undone(body, self._order))
+                return
+            if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or passing.watching:
+                self._take_stock()
+            self._exchange.write(passing.undone(body, self._order))
+            passing.swift = passing.calm and not passing.watching and not recent and passing.judge.by_one
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""
         self._connection = None
-        if self._stage is STREAMING and self._judge.streamed and self._whole():
+        if self._stage is STREAMING and self._passing.judge.streamed and self._whole():
             self._end(b"")  # nothing was missing but the close
         else:
             self._fail(Failure(kind, detail=detail))
@@ -203,26 +251,28 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _look(self, body: bytes, *, complete: bool) -> None:
         """One read of an answer of which nothing has left yet: pass it, hold it, or fail."""
-        judge, held = self._judge, self._held
+        passing = self._passing
+        judge, held = passing.judge, passing.held
         held.append(body)
-        self._held_bytes += len(body)
+        passing.held_bytes += len(body)
         if not judge.streamed and complete:
             self._look_at_whole(b"".join(held))
             return
         failure = judge.look(body, complete=complete)
         if failure is not None:
             self._fail(failure)
-        elif judge.begun or self._held_bytes > self._hold.bytes_max:
+        elif judge.begun or passing.held_bytes > self._hold.bytes_max:
             self._commit(complete=complete)
         elif judge.streamed and self._hold_timer is None:
             self._hold_timer = self._house.loop.call_later(self._hold.time_s, self._commit)
 
     def _look_at_whole(self, body: bytes) -> None:
-        failure = self._judge.look(body, complete=True)
+        judge = self._passing.judge
+        failure = judge.look(body, complete=True)
         if failure is not None:
             self._fail(failure)
         else:
-            self._respond(self._head, body, self._judge.end()[1])
+            self._respond(self._head, body, judge.end()[1])
 
     def _pass_whole(self, head: AnswerHead, body: bytes) -> None:
         """A plain answer in one read, which is nearly every one."""
@@ -235,7 +285,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         self._stage = OVER
         exchange.flow = None
         if order.route.served_as is not None:
-            undo = self._what_to_undo(streamed=False)
+            undo = _what_to_undo(order, streamed=False)
             body = undo.feed(body) + undo.flush()
         exchange.respond(200, answer_lines(head, order, self._leg, self._house), body)
         if not over.done():  # else cancelled a moment ago: the client left
@@ -246,8 +296,9 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         self._stage = OVER
         order, exchange = self._order, self._exchange
         exchange.flow = None
-        if self._undo is not None:
-            body = self._undo.feed(body) + self._undo.flush()
+        undo = self._passing.undo
+        if undo is not None:
+            body = undo.feed(body) + undo.flush()
         if head.status != 200 and len(body) <= self._hold.bytes_max:
             head, body = in_clients_shape(head, body, order.request)
         exchange.respond(head.status, answer_lines(head, order, self._leg, self._house), body)
@@ -259,28 +310,29 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         if self._stage is not HOLDING:
             return
         self._stage = STREAMING
-        order, judge, head, exchange = self._order, self._judge, self._head, self._exchange
+        order, head, exchange, passing = self._order, self._head, self._exchange, self._passing
+        judge = passing.judge
         order.parts.clear()
-        held = b"".join(self._held)
-        self._held.clear()
+        held = b"".join(passing.held)
+        passing.held.clear()
         streamed, begun, thinking = judge.streamed, judge.begun, judge.reasoning
         if begun or not streamed:
             self._house.answered(self._leg)
         if streamed and (thinking or not begun):
-            self._begun, self._thinking, self._watching = begun, thinking, True
+            passing.begun, passing.thinking, passing.watching = begun, thinking, True
         tokens = judge.begin(held)
         lines = answer_lines(head, order, self._leg, self._house, streamed=streamed)
-        body = self._undone(held)
+        body = passing.undone(held, order)
         if complete:
             self._tell(tokens)
             failure, usage = judge.end()
             if failure is None:
-                exchange.start(head.status, lines, None, body + self._remainder(), complete=True)
+                exchange.start(head.status, lines, None, body + passing.remainder(), complete=True)
                 self._finish(None, usage)
                 return
-        length = None if streamed or self._undo is not None else head.length
+        length = None if streamed or passing.undo is not None else head.length
         exchange.start(head.status, lines, length, body)
-        self._swift = self._calm and not self._watching
+        passing.swift = passing.calm and not passing.watching and judge.by_one
         if complete:
             self._end(b"")
 
@@ -288,72 +340,56 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
 
     def _take_stock(self) -> None:
         """Count what has passed, and tell the core at each multiple of PROGRESS_TOKENS."""
-        recent, judge = self._recent, self._judge
-        tokens = judge.note(recent[0] if len(recent) == 1 else b"".join(recent))
-        recent.clear()
-        if self._watching:
+        passing = self._passing
+        tokens = passing.stock()
+        if passing.watching:
             self._watch()
-        if tokens >= self._tell_at:
+        if tokens >= passing.tell_at:
             self._tell(tokens)
 
     def _tell(self, tokens: int) -> None:
-        while tokens >= self._tell_at:
-            self._house.progress(self._leg, self._tell_at)
-            self._tell_at += PROGRESS_TOKENS
+        passing = self._passing
+        while tokens >= passing.tell_at:
+            self._house.progress(self._leg, passing.tell_at)
+            passing.tell_at += PROGRESS_TOKENS
 
     def _watch(self) -> None:
         """See whether content has begun in a stream committed without, or the answer after the thinking."""
-        judge = self._judge
-        if judge.begun and not self._begun:
-            self._begun, self._thinking = True, judge.reasoning
+        passing = self._passing
+        judge = passing.judge
+        if judge.begun and not passing.begun:
+            passing.begun, passing.thinking = True, judge.reasoning
             self._house.answered(self._leg)
-        if self._thinking and not judge.reasoning:
-            self._thinking = False
+        if passing.thinking and not judge.reasoning:
+            passing.thinking = False
             self._house.answer_began(self._leg)
-        self._watching = not self._begun or self._thinking
+        passing.watching = not passing.begun or passing.thinking
 
     def _whole(self) -> bool:
         self._take_stock()
-        return self._judge.end()[0] is None
+        return self._passing.judge.end()[0] is None
 
     def _leave(self) -> None:
         """Tell the core what was generated of an answer that nobody waits for any more."""
         if self._stage is STREAMING:
             self._take_stock()
-            failure, usage = self._judge.end()
+            failure, usage = self._passing.judge.end()
             if failure is not None and failure.kind is FailureKind.ERROR_EVENT:
                 # Clients leave when they read it; that the engine failed is true all the same.
                 self._house.fail(self._leg, structs.replace(failure, final=True))
             self._house.leave(self._leg, usage)
-
-    def _undone(self, body: bytes) -> bytes:
-        """What may leave of the next bytes of a committed answer, and as what."""
-        if self._calm and body.find(USAGE) < 0 and self._plain(body) is not None:
-            return body
-        undo = self._undo
-        if undo is None:
-            if not self._judge.streamed:
-                return body
-            undo = self._undo = self._what_to_undo(streamed=True)
-        body = undo.feed(body)
-        self._calm = undo.calm
-        self._swift = self._swift and self._calm
-        return body
-
-    def _remainder(self) -> bytes:
-        return b"" if self._undo is None else self._undo.flush()
 
     # -- the end ----------------------------------------------------------------------------------
 
     def _end(self, last: bytes) -> None:
         """The engine's last byte has come: say so to the client, unless something was missing."""
         self._take_stock()
-        failure, usage = self._judge.end()
+        failure, usage = self._passing.judge.end()
         if failure is not None and failure.kind is FailureKind.TRUNCATED:
             self._exchange.write(last)
             self._break_off(failure.kind.outcome, failure.detail)
         else:
-            self._exchange.end(last + self._remainder())
+            self._exchange.end(last + self._passing.remainder())
         self._finish(failure, usage)
 
     def _finish(self, failure: Failure | None, usage: Usage | None) -> None:
@@ -374,13 +410,13 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         usage = None
         if self._stage is STREAMING:
             self._take_stock()
-            _, usage = self._judge.end()
+            _, usage = self._passing.judge.end()
             self._break_off(failure.kind.outcome, failure.detail)
         self._finish(failure, usage)
 
     def _break_off(self, outcome: Outcome, message: str) -> None:
         """Tell the client that what it has is not the whole: in the stream's own words, or by breaking it."""
-        if self._judge.streamed:
+        if self._passing.judge.streamed:
             request = self._order.request
             self._exchange.end(errors.event(outcome, message, request.api, request.id))
         else:
@@ -392,10 +428,23 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             self.over.set_exception(bug)
 
     def _close(self) -> None:
-        self._stage, self._swift = OVER, False
+        if self._stage is STREAMING:
+            self._passing.swift = False
+        self._stage = OVER
         self._exchange.flow = None
         if self._hold_timer is not None:
             self._hold_timer.cancel()
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
+
+
+def _what_to_undo(order: Order, *, streamed: bool) -> Undo:
+    route = order.route
+    return Undo(
+        streamed=streamed,
+        strict=grammar_of(order.request.api).strict_clients,
+        hides_usage=order.hides_usage,
+        served_as=route.served_as,
+        name=route.name,
+    )

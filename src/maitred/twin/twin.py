@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from maitred.net.burst import Burst
+from maitred.net.burst import AtOnce
 from maitred.net.exchange import HttpExchange, reset
 from maitred.net.seams import Listener, Network
 from maitred.net.server import HttpLimits, ServerConnection
@@ -72,7 +72,7 @@ class Twin:
         self._events = events
         self._died = died
         self._rng = Random(options.seed)
-        self._sweep, self._burst = Sweep(clock), Burst(1)
+        self._sweep, self._burst = Sweep(clock), AtOnce()
         self._ready_at = 0.0
         self._listener: Listener | None = None
         if events is not None:

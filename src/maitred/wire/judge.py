@@ -36,11 +36,15 @@ grammar_of: Callable[[Api], Grammar] = _GRAMMARS.__getitem__
 
 
 class Judge(Protocol):
-    """What a relay asks. `begun`: content has come; `reasoning`: so far only the model's thinking."""
+    """What a relay asks. `begun`: content has come; `reasoning`: so far only the model's thinking.
+
+    `by_one`: of whole events that pass one by one it is enough to note how many and the last of them.
+    """
 
     begun: bool
     reasoning: bool
     streamed: bool
+    by_one: bool
 
     def look(self, body: bytes, *, complete: bool) -> Failure | None:
         """The next bytes of a held answer; a Failure when it must not be passed on."""
@@ -48,10 +52,11 @@ class Judge(Protocol):
     def begin(self, held: bytes) -> int:
         """The answer is committed; these are all bytes looked at so far. The output tokens in them."""
 
-    def note(self, body: bytes) -> int:
+    def note(self, body: bytes, unseen: int = 0, /) -> int:
         """The next bytes of a committed answer; the output tokens so far, counted by events.
 
-        An answer may be committed before its content: it has `begun` after the bytes with the first of it.
+        `unseen` events were before these, and began as they do. An answer may be committed before its
+        content: it has `begun` after the bytes with the first of it.
         """
 
     def end(self) -> tuple[Failure | None, Usage | None]:
@@ -66,6 +71,7 @@ class StreamJudge(Struct, eq=False):  # a Struct, because one is made for each s
     begun: bool = False
     reasoning: bool = False
     streamed: bool = True
+    by_one: bool = False
     _scanner: Scanner | None = None
     _opening: list[Event] = []
     _tail: Tail | None = None
@@ -85,13 +91,16 @@ class StreamJudge(Struct, eq=False):  # a Struct, because one is made for each s
         tail = self._tail = Tail(held, self._grammar.token)
         if self._grammar.closing is not None:
             self._look_for_closing(held)
+        else:
+            self.by_one = tail.simple
         return tail.events
 
-    def note(self, body: bytes) -> int:
+    def note(self, body: bytes, unseen: int = 0, /) -> int:
         """See Judge."""
         tail, grammar = self._tail, self._grammar
         if tail is None:
             return 0
+        tail.events += unseen
         tail.feed(body)
         if not self.begun:
             self._listen(body)  # an error among it is found at the end
@@ -154,12 +163,22 @@ class WholeJudge:
     nothing but the connection's close ends the answer, so a cut shows in the JSON alone.
     """
 
-    __slots__ = ("_grammar", "_refused", "_tail", "_until_close", "_usage", "begun", "reasoning", "streamed")
+    __slots__ = (
+        "_grammar",
+        "_refused",
+        "_tail",
+        "_until_close",
+        "_usage",
+        "begun",
+        "by_one",
+        "reasoning",
+        "streamed",
+    )
 
     def __init__(self, grammar: Grammar, *, refused: bool, until_close: bool = False) -> None:
         self.begun = False
         self.reasoning = False
-        self.streamed = False
+        self.streamed = self.by_one = False
         self._grammar = grammar
         self._refused = refused
         self._until_close = until_close and not refused
@@ -182,7 +201,7 @@ class WholeJudge:
         self._tail = held[-USAGE_TAIL_BYTES:]
         return 0
 
-    def note(self, body: bytes) -> int:
+    def note(self, body: bytes, _unseen: int = 0, /) -> int:
         """See Judge: nothing is counted."""
         self._tail = (self._tail + body)[-USAGE_TAIL_BYTES:]
         return 0

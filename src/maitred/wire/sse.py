@@ -151,6 +151,11 @@ class Tail:
         self.events = 0
         self.feed(passed)
 
+    @property
+    def simple(self) -> bool:
+        """Whether it is known that each event begins with its data, and its lines end with LF."""
+        return self._mark == b"\n\ndata"
+
     def feed(self, data: bytes) -> None:
         """Take note of the next bytes."""
         seen = self._carry + data
