@@ -9,6 +9,8 @@ is not cached, at the speed at which the endpoint reads. To that is added what a
   the more the shorter answers are (WAIT_TOKENS).
 - *A new beginning* goes where the fewest live (BEGUN_TOKENS), if most prompts are found in caches. There each
   beginning brings many others after it, and who has more of them than its peers is the one that all wait for.
+- *A crowded home* (CROWDED) is left where what its streams above that have to write makes up for the miss.
+  From then on two have this beginning, and those who ask for it go where fewer streams run.
 
 A home that is full is waited for as long as a miss would cost, and never longer than HOLD_MAX_S.
 """
@@ -16,6 +18,7 @@ A home that is full is waited for as long as a miss would cost, and never longer
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import trunc
 
 from maitred.core.candidates import Value, candidates
 from maitred.core.filters import able
@@ -37,6 +40,14 @@ BEGUN_TOKENS = 16_000
 """So many tokens each beginning counts that an endpoint has, where all prompts are found in caches."""
 SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
+CROWDED, CROWDED_LEAST = 1.05, 12
+"""A home is crowded that runs more than so many times the streams of the mean endpoint, and so many more."""
+WRITE_TOKENS = 12
+"""Each stream above that counts by its answer: a token of it as so many to be read. So all endpoints are done
+with what they have at about the same time, and few beginnings are cached twice.
+"""
+ROUNDING_S = 1e-6
+"""A cost may differ by this from the sum of its parts."""
 HOLD_MAX_S = 4.0
 """The longest wait for a home that is full."""
 NEW = 10
@@ -54,10 +65,12 @@ def homes(
     limits: PoolSettings,
     now: float,
     costs: dict[str, float] | None = None,
+    crowd: float = NEVER,
 ) -> Endpoint | None:
     """The ready endpoint of the least cost that has room.
 
     None: nobody has room, or a full home is worth the wait. `costs` is told what each costs, for receipts.
+    `crowd`: an endpoint that runs more streams than this is crowded; asked only where a home was chosen.
     """
     if ticket.excluded or ticket.request.adapter:
         endpoints = able(endpoints, ticket)
@@ -72,6 +85,8 @@ def homes(
         if endpoint.state is not READY:
             continue
         tokens, missed = alone + stream * endpoint.running, most
+        if endpoint.running > crowd:
+            tokens += WRITE_TOKENS * ticket.expected * (endpoint.running - crowd)
         if cached and (had := cached.get(endpoint.name)) is not None:
             tokens -= had * endpoint.kept
             missed -= had
@@ -79,9 +94,7 @@ def homes(
             tokens += unread(endpoint, now)
         if begun:
             tokens += begun * endpoint.begun
-        tokens *= endpoint.slowness
-        if endpoint.share < 1.0:
-            tokens /= endpoint.share
+        tokens *= endpoint.slowness / endpoint.share
         if missed:
             tokens += MISS * missed
         cost = tokens / endpoint.speed
@@ -93,7 +106,19 @@ def homes(
             best, least = endpoint, cost
         elif endpoint.name == home and now < worth_until(ticket, endpoint):
             waiting = cost
-    return best if least <= waiting else None
+    if best is None or least > waiting:
+        return None
+    if best.running > CROWDED_LEAST and best.name == home and crowd == NEVER:
+        crowd = _crowd(endpoints)
+        if best.running > crowd:
+            return homes(endpoints, ticket, limits, now, costs, crowd)
+    return best
+
+
+def _crowd(endpoints: Iterable[Endpoint]) -> int:
+    """How many streams an endpoint may run before it is crowded."""
+    running = [endpoint.running for endpoint in endpoints if endpoint.state is READY]
+    return trunc(CROWDED * sum(running) / len(running)) + CROWDED_LEAST
 
 
 def _weights(ticket: Ticket) -> tuple[float, float]:
@@ -126,6 +151,9 @@ def homes_seen(
             "begun_s": begun * endpoint.begun * token_s,
             "miss_s": MISS * (most - cached) / endpoint.speed,
         }
-        return costs[endpoint.name], {name: part for name, part in parts.items() if part}
+        cost = costs[endpoint.name]
+        if (left := cost - sum(parts.values())) > ROUNDING_S:
+            parts["crowd_s"] = left
+        return cost, {name: part for name, part in parts.items() if part}
 
     return candidates(endpoints, ticket, limits, now, told)
