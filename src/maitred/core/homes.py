@@ -17,7 +17,7 @@ A home that is full is waited for as long as a miss would cost, and never longer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from math import trunc
 
 from maitred.core.candidates import Value, candidates
@@ -60,7 +60,7 @@ def worth_until(ticket: Ticket, home: Endpoint) -> float:
 
 
 def homes(
-    endpoints: Iterable[Endpoint],
+    endpoints: Collection[Endpoint],
     ticket: Ticket,
     limits: PoolSettings,
     now: float,
@@ -81,12 +81,16 @@ def homes(
     alone = prompt + stream  # tokens to be read where nobody else is
     best: Endpoint | None = None
     least = waiting = NEVER
+    ran, ready = 0, len(endpoints)
     for endpoint in endpoints:
         if endpoint.state is not READY:
+            ready -= 1
             continue
-        tokens, missed = alone + stream * endpoint.running, most
-        if endpoint.running > crowd:
-            tokens += WRITE_TOKENS * ticket.expected * (endpoint.running - crowd)
+        running = endpoint.running
+        ran += running
+        tokens, missed = alone + stream * running, most
+        if running > crowd:
+            tokens += WRITE_TOKENS * ticket.expected * (running - crowd)
         if cached and (had := cached.get(endpoint.name)) is not None:
             tokens -= had * endpoint.kept
             missed -= had
@@ -94,10 +98,7 @@ def homes(
             tokens += unread(endpoint, now)
         if begun:
             tokens += begun * endpoint.begun
-        tokens *= endpoint.slowness / endpoint.share
-        if missed:
-            tokens += MISS * missed
-        cost = tokens / endpoint.speed
+        cost = (tokens * endpoint.slowness / endpoint.share + MISS * missed) / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if cost >= least and (cost > least or (best is not None and endpoint.turn >= best.turn)):
@@ -108,17 +109,11 @@ def homes(
             waiting = cost
     if best is None or least > waiting:
         return None
-    if best.running > CROWDED_LEAST and best.name == home and crowd == NEVER:
-        crowd = _crowd(endpoints)
+    if best.name == home and crowd == NEVER:
+        crowd = CROWDED * ran / ready + CROWDED_LEAST
         if best.running > crowd:
-            return homes(endpoints, ticket, limits, now, costs, crowd)
+            return homes(endpoints, ticket, limits, now, costs, trunc(crowd))
     return best
-
-
-def _crowd(endpoints: Iterable[Endpoint]) -> int:
-    """How many streams an endpoint may run before it is crowded."""
-    running = [endpoint.running for endpoint in endpoints if endpoint.state is READY]
-    return trunc(CROWDED * sum(running) / len(running)) + CROWDED_LEAST
 
 
 def _weights(ticket: Ticket) -> tuple[float, float]:
