@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maitred.config.tree import Upstream
+from maitred.core.words import Leg
 from maitred.net.memory import MemoryNetwork
 from maitred.net.virtual import run
+from maitred.proxy import relay
 from maitred.wire.sse import Scanner
 from tests.net.http import get, post
 from tests.proxy.place import ASKS_USAGE, CHAT, STREAM, chat, in_virtual_time, serving, took
@@ -307,14 +309,82 @@ async def test_each_read_passes_at_once() -> None:
         assert place.lines[0]["duration_s"] == 5
 
 
+PARTS = {
+    "of an event": (b'data: {"choices":[\n', b'data: {"index":0,"delta":{"content":"b"}}]}\n\n', True),
+    "of usage": (b"data: {\nd", b'ata: "choices":[],"usage":{"completion_tokens":2}}\n\n', False),
+}
+
+
+@pytest.mark.parametrize("every", [1, 16])
+@pytest.mark.parametrize("part", PARTS)
 @in_virtual_time()
-async def test_lines_of_one_event_keep_their_order_though_each_looks_like_an_event() -> None:
-    first, then = b'data: {"choices":[\n', b'data: {"index":0,"delta":{"content":"b"}}]}\n\n'
+async def test_lines_of_one_event_keep_together_though_each_looks_like_an_event(
+    part: str, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "STOCK_READS", every)
+    first, then, is_seen = PARTS[part]
     pieces = [ROLE, word("a"), first, then, word("c"), FINISH]
     plan = [*stream(ROLE, end=()), *(step for piece in pieces[1:] for step in (1.0, chunk(piece)))]
     async with serving([*plan, 1.0, *map(chunk, (USAGE, DONE)), LAST]) as place:
-        assert (await place.ask(STREAM)).body == b"".join(pieces) + DONE
+        seen = pieces if is_seen else [ROLE, word("a"), word("c"), FINISH]
+        assert (await place.ask(STREAM)).body == b"".join(seen) + DONE
         assert place.outcomes == ["completed"]
+
+
+ENDS = {
+    "finish, done": (FINISH, DONE),
+    "finish": (FINISH,),
+    "done": (DONE,),
+    "nothing": (),
+    "finish, usage, done": (FINISH, USAGE, DONE),
+    "finish and more": (FINISH, event(""), event("")),
+}
+
+
+@settings(max_examples=80)
+@given(
+    st.sampled_from(sorted(ENDS)),
+    st.lists(st.sampled_from([1, 1, 1, 1, 1, 2, 3]), max_size=45),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 3, 16]),
+)
+def test_however_many_events_come_at_once_they_are_counted_and_judged_alike(
+    end: str, groups: list[int], by_itself: bool, mixed: bool, every: int
+) -> None:
+    """One by one, some together or all in one read: the same bytes, tokens, progress and outcome."""
+    words = [word(f" {number}") for number in range(1 + sum(groups))]
+    reads, at = [words[0]], 1
+    for size in groups:
+        reads.append(b"".join(words[at : at + size]))
+        at += size
+    if mixed:
+        reads[0] = reads[0].replace(b"\n", b"\r\n")
+    reads += ENDS[end] if by_itself else (b"".join(ENDS[end]),)
+
+    async def seen(pieces: list[bytes]) -> tuple[object, ...]:
+        plan = [
+            *stream(pieces[0], end=()),
+            *(step for piece in pieces[1:] if piece for step in (1.0, chunk(piece))),
+        ]
+        async with serving([*plan, 1.0, LAST]) as place:
+            progress: list[int] = []
+            told = place.app.house.progress
+
+            def tell(leg: Leg, tokens: int) -> None:
+                progress.append(tokens)
+                told(leg, tokens)
+
+            place.app.house.progress = tell  # type: ignore[assignment, method-assign]
+            body = (await place.ask(STREAM)).body
+            return body, place.outcomes, place.lines[0]["output_tokens"], progress
+
+    async def main() -> None:
+        assert await seen(reads) == await seen([b"".join(reads)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relay, "STOCK_READS", every)
+        run(main())
 
 
 # -- model names --------------------------------------------------------------------------------------

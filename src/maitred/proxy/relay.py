@@ -86,7 +86,6 @@ class _Passing:
 
     def undone(self, body: bytes, order: Order) -> bytes:
         """What may leave of the next bytes of a committed answer, and as what."""
-        # No `in`: of bytes it first takes what is looked for as a number, and drops the error.
         if self.calm and body.find(USAGE) < 0 and self.plain(body) is not None:
             return body
         undo = self.undo
@@ -168,11 +167,12 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
         """See Reader; runs for every chunk of every stream, so its common case is short."""
         try:
             passing = self._passing
+            # All but one whole event, as engines write them and with nothing to be undone, is looked at.
+            # No `in`: of bytes it first takes what is looked for as a number, and drops the error.
             if (
                 complete
                 or not passing.swift
-                or body.find(LINE_END)
-                != len(body) - 2  # one event, as engines write them, with nothing in it
+                or body.find(LINE_END) != len(body) - len(EVENT_END)
                 or not body.endswith(EVENT_END)
                 or not body.startswith(EVENT_BEGINS)
                 or body.find(USAGE) >= 0
