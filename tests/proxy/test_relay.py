@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maitred.config.tree import Upstream
@@ -342,6 +342,7 @@ ENDS = {
 
 
 @settings(max_examples=80)
+@example("finish", [1] * 12, True, True, 16)
 @given(
     st.sampled_from(sorted(ENDS)),
     st.lists(st.sampled_from([1, 1, 1, 1, 1, 2, 3]), max_size=45),
