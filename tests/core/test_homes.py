@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import trunc
 from typing import Any
 
 import pytest
@@ -10,19 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core import saturation
-from maitred.core.homes import (
-    BEGUN_TOKENS,
-    CROWDED,
-    CROWDED_LEAST,
-    HOLD_MAX_S,
-    MISS,
-    SHARED,
-    STREAM_TOKENS,
-    WAIT_TOKENS,
-    WRITE_TOKENS,
-    homes,
-    homes_seen,
-)  # fmt: skip
+from maitred.core.homes import BEGUN_TOKENS, HOLD_MAX_S, MISS, SHARED, STREAM_TOKENS, WAIT_TOKENS, homes
 from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Ticket
 from tests.core import places
 from tests.core.places import endpoint
@@ -49,12 +36,6 @@ def ticket(prompt_tokens: int = 1000, *, home: str = "", reuse: float = 0.0, **m
 def regular(home: str, cached: int = 900, prompt_tokens: int = 1000, **more: Any) -> Ticket:
     """One of whose prompt so much is cached at its home."""
     return ticket(prompt_tokens, home=home, cached={home: cached}, **more)
-
-
-def answered(answer: float, of: Ticket) -> Ticket:
-    """The same, of which an answer of so many tokens is expected."""
-    of.expected = answer
-    return of
 
 
 def reads(place: Endpoint, tokens: float, now: float = NOW) -> None:
@@ -223,72 +204,6 @@ def test_who_has_a_home_is_no_new_beginning() -> None:
 
 
 # -- full, and out of the question ------------------------------------------------------------------
-
-
-ROOM = PoolSettings(routing="default", cap=1000, saturation="concurrency")
-ANSWER = 1000.0
-
-
-def above(there: int, elsewhere: int) -> int:
-    """How many streams more than it may an endpoint runs."""
-    return there - trunc(CROWDED * (elsewhere + there) / 2) - CROWDED_LEAST
-
-
-def crowded(over: int) -> tuple[Endpoint, Endpoint]:
-    """Two, of which b, a home, runs so many streams more than it may before it is crowded."""
-    a, b = two()
-    a.running = 4
-    b.running = next(
-        n for n in range(200) if n - trunc(CROWDED * (a.running + n) / 2) - CROWDED_LEAST >= over
-    )
-    return a, b
-
-
-def its_regular(answer: float = ANSWER) -> Ticket:
-    """One of the home of `crowded`, of whose prompt hardly anything has to be read there."""
-    return answered(answer, regular("b", cached=9_999, prompt_tokens=10_000))
-
-
-def test_a_crowded_home_is_left_where_its_streams_have_more_to_write_than_a_miss_costs() -> None:
-    at_home = {}
-    for over in range(30):
-        a, b = crowded(over)
-        at_home[above(b.running, a.running)] = homes((a, b), its_regular(), ROOM, NOW) is b
-
-    def costs_more(over: int) -> bool:
-        a, b = crowded(over)
-        streams = (b.running - a.running) * (STREAM_TOKENS + 1)
-        return over * WRITE_TOKENS * ANSWER + streams > (1 + MISS) * 9_999
-
-    assert at_home == {over: not costs_more(over) for over in at_home}
-    assert set(at_home.values()) == {True, False}
-
-
-def test_a_home_at_the_bound_is_not_crowded() -> None:
-    a, b = crowded(0)
-    assert homes((a, b), its_regular(1e6), ROOM, NOW) is b
-    a, b = crowded(1)
-    assert homes((a, b), its_regular(1e6), ROOM, NOW) is a
-
-
-def test_few_streams_are_no_crowd() -> None:
-    a, b = two()
-    b.running = CROWDED_LEAST
-    assert homes((a, b), answered(1e6, regular("b")), ROOM, NOW) is b
-
-
-def test_who_has_no_home_is_spread_by_what_waits_as_before() -> None:
-    a, b = crowded(20)
-    reads(a, 100_000)
-    assert homes((a, b), answered(1e6, ticket()), ROOM, NOW) is b
-
-
-def test_a_receipt_tells_of_the_crowd() -> None:
-    a, b = crowded(3)
-    of = its_regular()
-    parts = {seen.endpoint: dict(seen.parts) for seen in homes_seen((a, b), of, ROOM, NOW)}
-    assert parts["b"]["crowd_s"] == pytest.approx(3 * WRITE_TOKENS * ANSWER / SPEED)
-    assert "crowd_s" not in parts["a"]
 
 
 def test_a_full_home_is_waited_for_as_long_as_a_miss_costs() -> None:

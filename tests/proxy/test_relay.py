@@ -315,6 +315,16 @@ PARTS = {
 }
 
 
+@pytest.mark.parametrize("line", [b"retry: 1\n\n", b"id: 5\n\n"])
+@in_virtual_time()
+async def test_what_no_client_of_openai_takes_is_left_out_though_it_comes_alone(line: bytes) -> None:
+    pieces = [ROLE, word("a"), word("b"), line, word("c"), FINISH, DONE]
+    plan = [*stream(ROLE, end=()), *(step for piece in pieces[1:] for step in (1.0, chunk(piece)))]
+    async with serving([*plan, 1.0, LAST]) as place:
+        assert (await place.ask(STREAM)).body == b"".join(piece for piece in pieces if piece != line)
+        assert place.outcomes == ["completed"]
+
+
 @pytest.mark.parametrize("every", [1, 16])
 @pytest.mark.parametrize("part", PARTS)
 @in_virtual_time()
@@ -343,6 +353,9 @@ ENDS = {
 
 @settings(max_examples=80)
 @example("finish", [1] * 12, True, True, 16)
+@example("finish", [2] + [1] * 12, True, False, 16)
+@example("finish and more", [1] * 13, True, False, 16)
+@example("finish", [3, 1, 1, 2, 1], True, False, 16)
 @given(
     st.sampled_from(sorted(ENDS)),
     st.lists(st.sampled_from([1, 1, 1, 1, 1, 2, 3]), max_size=45),

@@ -9,16 +9,13 @@ is not cached, at the speed at which the endpoint reads. To that is added what a
   the more the shorter answers are (WAIT_TOKENS).
 - *A new beginning* goes where the fewest live (BEGUN_TOKENS), if most prompts are found in caches. There each
   beginning brings many others after it, and who has more of them than its peers is the one that all wait for.
-- *A crowded home* (CROWDED) is left where what its streams above that have to write makes up for the miss.
-  From then on two have this beginning, and those who ask for it go where fewer streams run.
 
 A home that is full is waited for as long as a miss would cost, and never longer than HOLD_MAX_S.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from math import trunc
+from collections.abc import Iterable, Sequence
 
 from maitred.core.candidates import Value, candidates
 from maitred.core.filters import able
@@ -40,14 +37,6 @@ BEGUN_TOKENS = 16_000
 """So many tokens each beginning counts that an endpoint has, where all prompts are found in caches."""
 SHARED = 0.5
 """Where less than this part of prompts is found, beginnings count nothing."""
-CROWDED, CROWDED_LEAST = 1.05, 12
-"""A home is crowded that runs more than so many times the streams of the mean endpoint, and so many more."""
-WRITE_TOKENS = 12
-"""Each stream above that counts by its answer: a token of it as so many to be read. So all endpoints are done
-with what they have at about the same time, and few beginnings are cached twice.
-"""
-ROUNDING_S = 1e-6
-"""A cost may differ by this from the sum of its parts."""
 HOLD_MAX_S = 4.0
 """The longest wait for a home that is full."""
 NEW = 10
@@ -60,17 +49,15 @@ def worth_until(ticket: Ticket, home: Endpoint) -> float:
 
 
 def homes(
-    endpoints: Collection[Endpoint],
+    endpoints: Iterable[Endpoint],
     ticket: Ticket,
     limits: PoolSettings,
     now: float,
     costs: dict[str, float] | None = None,
-    crowd: float = NEVER,
 ) -> Endpoint | None:
     """The ready endpoint of the least cost that has room.
 
     None: nobody has room, or a full home is worth the wait. `costs` is told what each costs, for receipts.
-    `crowd`: an endpoint that runs more streams than this is crowded; asked only where a home was chosen.
     """
     if ticket.excluded or ticket.request.adapter:
         endpoints = able(endpoints, ticket)
@@ -81,16 +68,10 @@ def homes(
     alone = prompt + stream  # tokens to be read where nobody else is
     best: Endpoint | None = None
     least = waiting = NEVER
-    ran, ready = 0, len(endpoints)
     for endpoint in endpoints:
         if endpoint.state is not READY:
-            ready -= 1
             continue
-        running = endpoint.running
-        ran += running
-        tokens, missed = alone + stream * running, most
-        if running > crowd:
-            tokens += WRITE_TOKENS * ticket.expected * (running - crowd)
+        tokens, missed = alone + stream * endpoint.running, most
         if cached and (had := cached.get(endpoint.name)) is not None:
             tokens -= had * endpoint.kept
             missed -= had
@@ -98,7 +79,12 @@ def homes(
             tokens += unread(endpoint, now)
         if begun:
             tokens += begun * endpoint.begun
-        cost = (tokens * endpoint.slowness / endpoint.share + MISS * missed) / endpoint.speed
+        tokens *= endpoint.slowness
+        if endpoint.share < 1.0:
+            tokens /= endpoint.share
+        if missed:
+            tokens += MISS * missed
+        cost = tokens / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if cost >= least and (cost > least or (best is not None and endpoint.turn >= best.turn)):
@@ -107,13 +93,7 @@ def homes(
             best, least = endpoint, cost
         elif endpoint.name == home and now < worth_until(ticket, endpoint):
             waiting = cost
-    if best is None or least > waiting:
-        return None
-    if best.name == home and crowd == NEVER:
-        crowd = CROWDED * ran / ready + CROWDED_LEAST
-        if best.running > crowd:
-            return homes(endpoints, ticket, limits, now, costs, trunc(crowd))
-    return best
+    return best if least <= waiting else None
 
 
 def _weights(ticket: Ticket) -> tuple[float, float]:
@@ -146,9 +126,6 @@ def homes_seen(
             "begun_s": begun * endpoint.begun * token_s,
             "miss_s": MISS * (most - cached) / endpoint.speed,
         }
-        cost = costs[endpoint.name]
-        if (left := cost - sum(parts.values())) > ROUNDING_S:
-            parts["crowd_s"] = left
-        return cost, {name: part for name, part in parts.items() if part}
+        return costs[endpoint.name], {name: part for name, part in parts.items() if part}
 
     return candidates(endpoints, ticket, limits, now, told)

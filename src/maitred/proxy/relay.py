@@ -30,8 +30,9 @@ from maitred.wire.undo import USAGE, Undo
 
 STOCK_READS = 16
 STOCK_BYTES = 1024
-"""What has passed is counted every so many reads, at once after a large one."""
+"""What has passed is counted every so many reads, at once after a large one that is kept till then."""
 EVENT_BEGINS, LINE_END, EVENT_END = b"data: {", b"\n", b"\n\n"
+"""How engines write an event of a stream in OpenAI's form."""
 
 
 class Hold(Struct, frozen=True):
@@ -56,13 +57,13 @@ COMPLETED, ENGINE_REFUSED = Outcome.COMPLETED, Outcome.ENGINE_REFUSED
 class _Passing:
     """What is noted of an answer that comes in pieces.
 
-    All that a chunk needs is here and little else: of hundreds of streams nothing stays in the processor's
+    All that a chunk needs is here: of hundreds of streams nothing stays in the processor's
     cache from one chunk to the next, and what has to be fetched takes longer than what is done with it. So
     of events that pass one by one the last three are kept, the most that an end is judged by.
     """
 
     __slots__ = (
-        "before", "begun", "calm", "events", "held", "held_bytes", "judge", "last", "plain", "recent",
+        "begun", "calm", "events", "held", "held_bytes", "judge", "last", "plain", "recent", "second",
         "swift", "tell_at", "thinking", "third", "undo", "watching",
     )  # fmt: skip
 
@@ -76,9 +77,9 @@ class _Passing:
         self.held: list[bytes] = []
         self.held_bytes = 0
         self.recent: list[bytes] = []  # reads that are not counted yet
-        self.swift = False  # streaming, calm, nothing is watched for, and no read waits to be counted
+        self.swift = False  # streaming, calm, and nothing is watched for
         self.events = 0  # that passed one by one and are not counted yet, the last of them:
-        self.last = self.before = self.third = b""
+        self.last = self.second = self.third = b""
         self.tell_at = PROGRESS_TOKENS
         self.watching = False  # for content to begin, or for the answer after the thinking
         self.begun = False  # has content, as far as that is watched for
@@ -104,13 +105,15 @@ class _Passing:
     def stock(self) -> int:
         """Count what has passed; the output tokens so far."""
         recent, events = self.recent, self.events
-        if events:
-            kept = (self.third, self.before, self.last)[-events:]
-            tokens = self.judge.note(b"".join(kept), events - len(kept))
-            self.events = 0
-        else:
+        tokens = 0
+        if recent or not events:
             tokens = self.judge.note(recent[0] if len(recent) == 1 else b"".join(recent))
             recent.clear()
+        if events:  # they came after those reads
+            kept = (self.third, self.second, self.last)[-events:]
+            tokens = self.judge.note(b"".join(kept), events - len(kept))
+            self.events = 0
+            self.third = self.second = self.last = b""
         return tokens
 
 
@@ -179,7 +182,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             ):
                 self._read(body, complete=complete)
                 return
-            passing.third, passing.before, passing.last = passing.before, passing.last, body
+            passing.third, passing.second, passing.last = passing.second, passing.last, body
             events = passing.events = passing.events + 1
             if events >= STOCK_READS:
                 self._take_stock()
@@ -205,7 +208,7 @@ class Relay(Struct, eq=False):  # a Struct, because one is made for each request
             if len(recent) >= STOCK_READS or len(body) > STOCK_BYTES or passing.watching:
                 self._take_stock()
             self._exchange.write(passing.undone(body, self._order))
-            passing.swift = passing.calm and not passing.watching and not recent and passing.judge.by_one
+            passing.swift = passing.calm and not passing.watching and passing.judge.by_one
 
     def failed(self, kind: FailureKind, detail: str) -> None:
         """See Reader."""

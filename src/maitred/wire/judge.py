@@ -55,8 +55,8 @@ class Judge(Protocol):
     def note(self, body: bytes, unseen: int = 0, /) -> int:
         """The next bytes of a committed answer; the output tokens so far, counted by events.
 
-        `unseen` events were before these, and began as they do. An answer may be committed before its
-        content: it has `begun` after the bytes with the first of it.
+        `unseen` events were before these, each whole, with data and LF LF at its end.
+        An answer may be committed before its content: it has `begun` after the bytes with the first of it.
         """
 
     def end(self) -> tuple[Failure | None, Usage | None]:

@@ -153,7 +153,7 @@ class Tail:
 
     @property
     def simple(self) -> bool:
-        """Whether it is known that each event begins with its data, and its lines end with LF."""
+        """Whether events are told apart by an LF LF before their data."""
         return self._mark == b"\n\ndata"
 
     def feed(self, data: bytes) -> None:
