@@ -33,7 +33,7 @@ class Burst:
         self.held: deque[tuple[asyncio.Transport, Iterable[Data]]] = deque()
 
     def ready(self) -> None:
-        """Take the running loop's turns; whoever has a connection says so before he writes."""
+        """Write at the ends of the running loop's turns; called before a connection is written to."""
         self.later = asyncio.get_running_loop().call_soon  # asking each time costs a system call
 
     def outlet(self, transport: asyncio.Transport) -> Outlet:
