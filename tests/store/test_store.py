@@ -6,7 +6,10 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -166,6 +169,39 @@ async def test_upgrading_again_changes_nothing_and_two_may_do_it_at_once(bare: s
     await stores[1].upgrade()
     assert await stores[2].keys() == [KEY]
     for store in stores:
+        await store.close()
+
+
+@on_loop
+async def test_a_new_file_that_others_write_to_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says at once that it is locked, not after its timeout, where it would change how it logs."""
+    path = tmp_path / "maitred.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waits: list[float] = []
+
+        def over(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 2:
+                other.rollback()
+
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=over)
+        monkeypatch.setattr("maitred.store.connections.time", clock)
+        async with Opened(f"sqlite:///{path}") as store:
+            assert await store.keys() == []
+        assert len(waits) == 2
+
+
+@on_loop
+async def test_a_new_file_is_not_waited_for_longer_than_a_statement(tmp_path: Path) -> None:
+    path = tmp_path / "maitred.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        store = Store.open(f"sqlite:///{path}", statement_s=0.02)
+        with pytest.raises(StoreError, match="database is locked"):
+            await store.prepare()
         await store.close()
 
 

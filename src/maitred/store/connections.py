@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import sqlite3
+import time
 from asyncio import Future
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -27,6 +29,9 @@ T = TypeVar("T")
 
 READERS_MAX = 2
 """Threads that read a file; more would only wait for the interpreter."""
+
+AGAIN_S = 0.01
+"""Between two attempts at a new file that others open too, in a thread of its own."""
 
 BY_INDEX = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "hashjoin", "mergejoin"))
 """With old statistics PostgreSQL reads half a million items to find two hundred, unless it may not."""
@@ -102,7 +107,7 @@ def _file_engine(place: Place, *, writes: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(driver: Driver, _entry: ConnectionPoolEntry) -> None:
-        driver.execute("PRAGMA journal_mode=WAL").close()
+        _log_ahead(driver, place.limits["timeout"])
         driver.execute("PRAGMA synchronous=NORMAL").close()
 
     def begun(connection: Connection) -> None:
@@ -114,6 +119,24 @@ def _file_engine(place: Place, *, writes: bool) -> Engine:
     if writes:  # a statement that reads needs no more than itself, on a PostgreSQL neither
         event.listen(engine, "begin", begun)
     return engine
+
+
+def _log_ahead(driver: Driver, within_s: float) -> None:
+    """Have readers and the writer of this file not wait for each other.
+
+    A new file is brought to that by whoever opens it first. Where another begins to write to it meanwhile,
+    SQLite says at once that it is locked, whatever its timeout is.
+    """
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            driver.execute("PRAGMA journal_mode=WAL").close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(AGAIN_S)
+        else:
+            return
 
 
 class _File:
