@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from maitred.core.buckets import OUTPUT_TOKENS, PROMPT_TOKENS, REQUESTS, SLACK_S, TOKENS, Bucket, Level
 from maitred.core.limits import MILLION, UNLIMITED, Levels, Limits, Price, Spent
+from maitred.core.mutable import mutable
 from maitred.core.outcome import Outcome, Refusal
 
 SETTLES_S = 2.0
@@ -127,6 +128,7 @@ class Party:
         self.edition: object = None
 
 
+@mutable
 class Hold(Struct, gc=False):
     """What one ticket has taken of its holders; given back or settled once, when it ends.
 

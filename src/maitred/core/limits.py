@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from maitred.core.buckets import Level
+from maitred.core.mutable import mutable
 
 MILLION = 1_000_000
 
@@ -45,6 +46,7 @@ UNLIMITED = Limits()
 FREE = Price()
 
 
+@mutable
 class Spent(Struct):
     """What a holder has spent, in the day and in the month."""
 
@@ -71,6 +73,7 @@ class Accounts(Struct, frozen=True, tag=True):
     spent: dict[str, Spent]
 
 
+@mutable
 class Charge(Struct):
     """Tokens and money that came to an account."""
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from maitred.core.holders import Hold
 from maitred.core.limits import FREE, UNLIMITED, Accounts, Limits, Periods, Price
 from maitred.core.line import Line
+from maitred.core.mutable import mutable
 from maitred.core.outcome import FailureKind, Outcome
 from maitred.core.receipt import Receipt
 from maitred.core.recipe import Recipe
@@ -286,6 +287,7 @@ class LegPhase(IntEnum):
     OVER = 3
 
 
+@mutable
 class Leg(Struct, eq=False):
     """One endpoint's part of a ticket, holding one place there from Go to leave, fail or finish.
 
@@ -327,6 +329,7 @@ class Phase(IntEnum):
     ENDED = 2
 
 
+@mutable
 class Ticket(Struct, eq=False):
     """One request inside the house, from accept to finish.
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import httptools
 from msgspec import Struct
 
+from maitred.core.mutable import mutable
 from maitred.core.outcome import FailureKind
 from maitred.net.burst import Burst
 from maitred.net.repeats import HEAD_BYTES_MAX as KNOWN_BYTES_MAX
@@ -33,6 +34,7 @@ IN_CHUNKS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 """A head that says nothing but how the body is framed."""
 
 
+@mutable
 class AnswerHead(Struct):
     """Status and headers of an answer (names in lower case).
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from maitred.core.mutable import mutable
 from maitred.core.outcome import Refusal
 from maitred.core.words import Api
 from maitred.net import cors
@@ -47,6 +48,7 @@ def reset(transport: asyncio.Transport) -> None:
     transport.abort()
 
 
+@mutable
 class RequestHead(Struct):
     """The head of a request. `length` None: the body is chunked.
 
@@ -101,6 +103,7 @@ class Keeper(Protocol):
     cors: frozenset[str]
 
 
+@mutable
 class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each request
     """One request with the means to answer it once; `client` is the address it came from.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from maitred.core.mutable import mutable
 from maitred.core.outcome import FailureKind, Outcome, Refusal
 from maitred.core.words import PROGRESS_TOKENS, Failure, Leg, Usage
 from maitred.door.house import House
@@ -117,6 +118,7 @@ class _Passing:
         return tokens
 
 
+@mutable
 class Relay(Struct, eq=False):  # a Struct, because one is made for each request
     """Reader of one upstream answer, flow of one exchange, call of one leg.
 

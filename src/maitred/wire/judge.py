@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from maitred.core.mutable import mutable
 from maitred.core.outcome import FailureKind
 from maitred.core.words import Api, Failure, Usage
 from maitred.wire import anthropic, native, openai
@@ -63,6 +64,7 @@ class Judge(Protocol):
         """The answer is over: what was wrong with it, and its usage."""
 
 
+@mutable
 class StreamJudge(Struct, eq=False):  # a Struct, because one is made for each stream
     """A stream of server-sent events."""
 
