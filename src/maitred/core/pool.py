@@ -213,7 +213,8 @@ class Pool:
 
     def seat(self, ticket: Ticket, endpoint: Endpoint, number: int, now: float) -> Leg:
         """Seat a ticket: its leg, and what it takes there beside what should be there already."""
-        prefixes, fresh, thought, exact = self.prefixes, ticket.fresh, -1, False
+        prefixes, fresh = self.prefixes, ticket.fresh
+        thought, exact = -1, False
         need = ticket.need - fresh
         if ticket is self.newcomer:  # nobody had to wait for it
             self.newcomer, self.queue.served_at = None, now

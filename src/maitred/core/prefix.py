@@ -111,7 +111,8 @@ class Prefixes:
         held = self._held.get(endpoint.name)
         if held is None or held.incarnation != endpoint.incarnation:
             held = self._new(endpoint)
-        users, idle, tokens, first = held.users, held.idle, held.tokens, None
+        users, idle, tokens = held.users, held.idle, held.tokens
+        first: int | None = None
         for key in reversed(keys):  # one more leg uses them
             if key in users:
                 users[key] += 1
@@ -146,7 +147,8 @@ class Prefixes:
         if held is None or held.incarnation != incarnation:
             return
         keys = request.prefix or request.blocks
-        users, idle, at, tokens, end, resting = held.users, held.idle, len(keys), 0, 0, 0
+        users, idle, at = held.users, held.idle, len(keys)
+        tokens = end = resting = 0
         for key in reversed(keys):
             count = users.pop(key, 0)
             if count != 1:

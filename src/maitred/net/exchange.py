@@ -158,7 +158,8 @@ class HttpExchange(Struct, eq=False):  # a Struct, because one is made for each 
             return
         self.status = status
         self.body = b""  # of no more use; who still names the exchange need not keep it
-        site, head, line, size = self._site, self.head, self._line, len(body)
+        site, head, line = self._site, self.head, self._line
+        size = len(body)
         if site.cors or site.draining or not (self._keep and head.keep_alive):
             headers += self._more()
         first = STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status

@@ -158,7 +158,8 @@ class AccessLog:
             if not isinstance(event, Ended):
                 rows.append(_short(event, since, take(event.request_id, NOTHING_KNOWN)))
                 continue
-            ticket, outcome, usage, leg, at = event.ticket, event.outcome, event.usage, event.leg, event.at
+            ticket, outcome, at = event.ticket, event.outcome, event.at
+            usage, leg = event.usage, event.leg
             request, identity, arrival = ticket.request, ticket.identity, ticket.arrival
             facts = take(request.id, NOTHING_KNOWN)
             if facts.head is not head:  # many requests share one
@@ -174,7 +175,7 @@ class AccessLog:
             else:
                 prompt, cached, output = usage.prompt_tokens, usage.cached_tokens, usage.output_tokens
             line = Line(  # by position: 23 keywords would double the price of a line
-                floor((since + at) * 1000),
+                floor((since + at) * 1000.0),
                 request.id,
                 outcome.label,
                 facts.status or (outcome.anthropic_status if request.api.anthropic else outcome.status),

@@ -266,7 +266,8 @@ class Metrics:
         waits, wholes, paces = list[float](), list[float](), list[float]()
         prompt = cached = output = 0
         for event in ends:
-            ticket, usage, leg, tpot_s = event.ticket, event.usage, event.leg, None
+            ticket, usage, leg = event.ticket, event.usage, event.leg
+            tpot_s = None
             if leg is None:  # it left the queue without a seat
                 continue
             arrival = ticket.arrival
