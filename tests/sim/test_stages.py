@@ -7,7 +7,7 @@ from random import Random
 from statistics import mean, stdev
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maitred.sim.stages import Bursts, Constant, Gamma, Pattern, RateStage, UserStage
@@ -28,6 +28,7 @@ def cv(times: list[float]) -> float:
     st.sampled_from([1.0, 0.5, 0.07]),
     st.integers(0, 2**32),
 )
+@example(Gamma(20.0), 1.0, 1.0, 10.0, 0.07, 2**32)  # one arrival, its two gaps too small for a float
 def test_counts_are_exact_and_times_in_order_within_the_stage(
     pattern: Pattern, rate: float, rate_to: float, duration_s: float, share: float, seed: int
 ) -> None:

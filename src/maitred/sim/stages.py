@@ -46,6 +46,9 @@ class Gamma(Struct, frozen=True):
         """Where `count` arrivals stand in the stage, in order: 0 is its begin, 1 its end."""
         shape = 1 / self.cv**2
         *sums, total = accumulate(rng.gammavariate(shape, 1.0) for _ in range(count + 1))
+        if not total:  # all gaps are too small for a float; one of them is nearly the whole, whichever
+            whole = rng.randrange(count + 1)
+            return [float(number >= whole) for number in range(count)]
         return [place / total for place in sums]
 
 
