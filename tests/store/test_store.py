@@ -195,14 +195,26 @@ async def test_a_new_file_that_others_write_to_is_waited_for(
 
 
 @on_loop
-async def test_a_new_file_is_not_waited_for_longer_than_a_statement(tmp_path: Path) -> None:
+async def test_a_new_file_is_not_waited_for_longer_than_a_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "maitred.db"
+    waits: list[float] = []
+
+    def over(seconds: float) -> None:
+        waits.append(seconds)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(
+        "maitred.store.connections.time", SimpleNamespace(monotonic=time.monotonic, sleep=over)
+    )
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         store = Store.open(f"sqlite:///{path}", statement_s=0.02)
         with pytest.raises(StoreError, match="database is locked"):
             await store.prepare()
         await store.close()
+    assert 1 <= len(waits) <= 10
 
 
 def test_versions_are_those_of_the_migrations() -> None:
