@@ -19,6 +19,7 @@ from sqlalchemy.engine import Inspector
 
 from maitred.core.limits import Limits
 from maitred.store import schema, state_tables, tables
+from maitred.store.connections import AGAIN_S
 from maitred.store.rows import Account, KeyRow, SchemaError, StoreError
 from maitred.store.store import Store
 from tests.store.place import on_loop
@@ -200,21 +201,15 @@ async def test_a_new_file_is_not_waited_for_longer_than_a_statement(
 ) -> None:
     path = tmp_path / "maitred.db"
     waits: list[float] = []
-
-    def over(seconds: float) -> None:
-        waits.append(seconds)
-        time.sleep(seconds)
-
-    monkeypatch.setattr(
-        "maitred.store.connections.time", SimpleNamespace(monotonic=time.monotonic, sleep=over)
-    )
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
+    monkeypatch.setattr("maitred.store.connections.time", clock)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        store = Store.open(f"sqlite:///{path}", statement_s=0.02)
+        store = Store.open(f"sqlite:///{path}", statement_s=0.5)
         with pytest.raises(StoreError, match="database is locked"):
             await store.prepare()
         await store.close()
-    assert 1 <= len(waits) <= 10
+    assert sum(waits) == pytest.approx(0.5, abs=2 * AGAIN_S)
 
 
 def test_versions_are_those_of_the_migrations() -> None:

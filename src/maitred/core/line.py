@@ -25,7 +25,7 @@ LEAST, MOST = 1e-7, 100.0
 """Bounds of both parameters, in seconds: less than any machine takes for anything, and more."""
 
 
-@dataclass(slots=True)  # a Struct's attributes cost many times as much to set
+@dataclass(slots=True)  # made seldom, set all the time
 class Line:
     """`base + slope * x` seconds, from a guess of both.
 

@@ -205,7 +205,7 @@ def writes_guess() -> Line:
     return Line(0.02, 0.0002)
 
 
-@dataclass(slots=True, eq=False)  # a Struct's attributes cost many times as much to set
+@dataclass(slots=True, eq=False)  # made seldom, set all the time
 class Endpoint:
     """One engine address. `name` is stable ("pool/host:port"); a return after a loss is a new incarnation.
 
