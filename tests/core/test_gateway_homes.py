@@ -11,7 +11,7 @@ from maitred.core import pool
 from maitred.core.homes import MISS, STREAM_TOKENS
 from maitred.core.journal import replay
 from maitred.core.outcome import FailureKind
-from maitred.core.pool import REUSE_GUESS, REUSE_WEIGHT
+from maitred.core.pool import REUSE_FIRST, REUSE_GUESS, REUSE_WEIGHT
 from maitred.core.words import SPEED_GUESS, KvEvents, Leg, Phase, PoolSettings, Settings, Ticket, Usage
 from tests.core.hall import Hall, limited
 
@@ -323,7 +323,19 @@ def test_what_part_was_cached_is_known_of_those_who_come() -> None:
     hall = opened("ab")
     assert asks(hall, 1).reuse == REUSE_GUESS
     hall.seated()
-    assert asks(hall, 2).reuse == pytest.approx(REUSE_GUESS * (1 - REUSE_WEIGHT))
+    assert asks(hall, 2).reuse == pytest.approx(REUSE_GUESS * (1 - REUSE_FIRST))
+
+
+def test_the_first_guess_of_that_counts_as_many_prompts_and_later_ones_fade() -> None:
+    hall = opened("ab", cap=9999)
+    reuse = []
+    for number in range(1, 500):
+        reuse.append(asks(hall, number).reuse)
+        hall.seated()
+    many, enough = round(1 / REUSE_FIRST) - 1, round(1 / REUSE_WEIGHT)
+    for seen in (10, 100, enough - many):
+        assert reuse[seen] == pytest.approx(REUSE_GUESS * many / (many + seen))
+    assert reuse[-1] / reuse[-2] == pytest.approx(1 - REUSE_WEIGHT, abs=1e-5)
 
 
 def test_beginnings_are_dealt_out_evenly_though_one_has_answered_sooner() -> None:
@@ -331,14 +343,14 @@ def test_beginnings_are_dealt_out_evenly_though_one_has_answered_sooner() -> Non
     hall = opened("ab", cap=200)
     first, second = hall.endpoint("p/a:1"), hall.endpoint("p/b:1")
     slow: list[Ticket] = []
-    for root in range(200):
+    for root in range(80):  # of which nobody comes again, so that soon it matters no more
         leg = sits(hall, root)
         begins(hall, leg)
         if leg.endpoint is second:
             slow.append(leg.ticket)
         if leg.endpoint is first or len(slow) > 5:
             hall.finish(leg.ticket if leg.endpoint is first else slow.pop(0))
-        assert abs(first.begun - second.begun) <= 8
+        assert abs(first.begun - second.begun) <= 1
 
 
 def test_who_fits_elsewhere_is_not_refused_for_one_that_waits_for_another_home() -> None:

@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maitred.core import saturation
-from maitred.core.homes import BEGUN_TOKENS, HOLD_MAX_S, MISS, SHARED, STREAM_TOKENS, WAIT_TOKENS, homes
+from maitred.core.homes import (
+    BEGUN_TOKENS,
+    CROWDED,
+    CROWDED_LEAST,
+    HOLD_MAX_S,
+    MISS,
+    SHARED,
+    STREAM_TOKENS,
+    WAIT_TOKENS,
+    WRITE_TOKENS,
+    homes,
+    homes_seen,
+)
 from maitred.core.words import Endpoint, EndpointState, Leg, PoolSettings, Ticket
 from tests.core import places
 from tests.core.places import endpoint
@@ -178,29 +190,233 @@ def test_equals_are_served_in_turns() -> None:
 # -- new beginnings ---------------------------------------------------------------------------------
 
 
+def beginning(reuse: float = 1.0) -> Ticket:
+    """One of whose prompt nobody has anything, and others may come to have a part."""
+    return ticket(reuse=reuse, prefix=(1, 2, 3))
+
+
 def test_a_new_beginning_goes_where_the_fewest_live() -> None:
     a, b = two()
     a.begun, b.begun = 8, 7
-    assert choose(a, b, of=ticket(reuse=1.0)) == "b"
-    reads(b, BEGUN_TOKENS)
-    assert choose(a, b, of=ticket(reuse=1.0)) == "a"
+    assert choose(a, b, of=beginning()) == "b"
+    reads(b, BEGUN_TOKENS - 1)
+    assert choose(a, b, of=beginning()) == "b"
+    reads(b, 2)
+    assert choose(a, b, of=beginning()) == "a"
 
 
-def test_the_less_is_found_in_caches_the_less_that_counts() -> None:
+def test_of_equals_it_goes_to_whom_the_last_was_dealt_longest_ago() -> None:
+    endpoints = places.endpoints(4)
+    for number, each in enumerate(endpoints):
+        each.cold = -number
+        each.running = number  # else the other way round
+    dealt = []
+    for number in range(1, 9):
+        chosen = homes(endpoints, beginning(), LIMITS, NOW)
+        assert chosen is not None
+        chosen.begun, chosen.cold, chosen.turn = chosen.begun + 1, number, number
+        dealt.append(chosen.name)
+    assert "".join(dealt) == "dcbadcba"
+
+
+def test_it_is_the_turn_of_nobody_who_is_full_or_not_ready() -> None:
+    a, b, c = endpoints = places.endpoints(3)
+    a.begun, b.begun, c.begun = 1, 2, 3
+    b.running = c.running = 2
+    assert homes(endpoints, beginning(), LIMITS, NOW) is a
+    a.running = CAP
+    assert homes(endpoints, beginning(), LIMITS, NOW) is b
+    b.state = EndpointState.DRAINING
+    assert homes(endpoints, beginning(), LIMITS, NOW) is c
+    c.running = CAP
+    assert homes(endpoints, beginning(), LIMITS, NOW) is None
+
+
+def test_where_little_is_found_in_caches_it_is_nobodys_turn() -> None:
     a, b = two()
-    a.begun, b.begun = 8, 7
-    reads(b, BEGUN_TOKENS // 2)
-    assert choose(a, b, of=ticket(reuse=1.0)) == "b"
-    assert choose(a, b, of=ticket(reuse=(1 + SHARED) / 2 - 0.1)) == "a"
-    b.begun = 0
-    assert choose(a, b, of=ticket(reuse=SHARED)) == "a"
-    assert choose(a, b, of=ticket(reuse=SHARED - 0.1)) == "a"
+    a.begun = 8
+    reads(b, 1)
+    assert choose(a, b, of=beginning(SHARED)) == "b"
+    assert choose(a, b, of=beginning(SHARED - 0.01)) == "a"
+
+
+def test_a_receipt_tells_whose_turn_it_is() -> None:
+    a, b = two()
+    a.begun = 1
+    parts = {seen.endpoint: seen.parts for seen in homes_seen((a, b), beginning(), LIMITS, NOW)}
+    assert parts["a"]["begun_s"] == BEGUN_TOKENS / SPEED
+    assert "begun_s" not in parts["b"]
+
+
+@pytest.mark.parametrize("reuse", [SHARED, 1.0])
+def test_a_prompt_too_short_for_others_to_have_a_part_is_not_dealt(reuse: float) -> None:
+    a, b = two()
+    a.begun = 8
+    reads(b, 1)
+    assert choose(a, b, of=ticket(reuse=reuse)) == "a"
+
+
+@pytest.mark.parametrize("slow", [{"speed": SPEED / 3}, {"share": 1 / 3}])
+def test_one_that_takes_three_times_as_long_has_its_turn_a_third_as_often(slow: dict[str, float]) -> None:
+    a, b = two()
+    for name, value in slow.items():
+        setattr(b, name, value)
+    dealt = []
+    for number in range(1, 17):
+        chosen = homes((a, b), beginning(), LIMITS, NOW)
+        assert chosen is not None
+        chosen.begun, chosen.cold, chosen.turn = chosen.begun + 1, number, number
+        dealt.append(chosen.name)
+    assert dealt.count("b") == 4
+
+
+def test_who_has_too_much_to_do_is_passed_over_and_the_others_go_on_in_turn() -> None:
+    a, b, c = places.endpoints(3)
+    for each in (a, b, c):
+        each.speed = SPEED
+    reads(c, 2 * BEGUN_TOKENS)
+    b.running = 5  # by what it has to do it would have none
+    for number in range(1, 11):
+        chosen = homes((a, b, c), beginning(), LIMITS, NOW)
+        assert chosen is not None
+        chosen.begun, chosen.cold, chosen.turn = chosen.begun + 1, number, number
+    assert (a.begun, b.begun, c.begun) == (5, 5, 0)
+
+
+@pytest.mark.parametrize("without", ["excluded", "adapter"])
+def test_a_receipt_tells_the_turn_among_those_that_could_have_it(without: str) -> None:
+    a, b = two()
+    b.begun = 1
+    one = beginning()
+    if without == "excluded":
+        one.excluded = ("a",)
+    else:
+        one = ticket(reuse=1.0, prefix=(1,), adapter="law")
+        b.facts = endpoint("x", facts={"adapters": ("law",)}).facts
+    assert choose(a, b, of=one) == "b"
+    (seen,) = (each for each in homes_seen((a, b), one, LIMITS, NOW) if each.endpoint == "b")
+    assert sum(seen.parts.values()) == pytest.approx(seen.value)
+
+
+def test_a_small_difference_of_speeds_decides_no_turn() -> None:
+    a, b = two()
+    b.speed = 0.7 * SPEED
+    a.cold = 1
+    assert choose(a, b, of=beginning()) == "b"
 
 
 def test_who_has_a_home_is_no_new_beginning() -> None:
     a, b = two()
     b.begun = 1000
     assert choose(a, b, of=regular("b", reuse=1.0)) == "b"
+
+
+# -- a crowd ----------------------------------------------------------------------------------------
+
+ROOM = PoolSettings(routing="default", cap=1000, saturation="concurrency")
+PROMPT, CACHED, ANSWER = 10_000, 9_999, 1000.0
+
+
+def its_regular(home: str = "b", answer: float = ANSWER, **more: Any) -> Ticket:
+    """One of whose prompt hardly anything has to be read at its home, with an answer of so many tokens."""
+    one = regular(home, CACHED, PROMPT, **more)
+    one.expected = answer
+    return one
+
+
+def over(place: Endpoint, *others: Endpoint) -> float:
+    """How many streams more than its fair part an endpoint runs."""
+    there = (place, *others)
+    part = sum(each.running for each in there) * place.speed / sum(each.speed for each in there)
+    return place.running - CROWDED * part - CROWDED_LEAST
+
+
+def test_a_crowded_home_is_left_where_its_streams_have_more_to_write_than_a_miss_costs() -> None:
+    stayed = {}
+    for running in range(100):
+        a, b = two()
+        a.running, b.running = 4, running
+        streams = (running - a.running) * (STREAM_TOKENS + WAIT_TOKENS / ANSWER)
+        costs_more = max(0.0, over(b, a)) * WRITE_TOKENS * ANSWER + streams > (1 + MISS) * CACHED
+        assert (homes((a, b), its_regular(), ROOM, NOW) is a) == costs_more
+        stayed[costs_more] = running
+    assert set(stayed) == {True, False}
+
+
+def test_a_home_at_the_bound_is_not_crowded() -> None:
+    a, b = two()
+    while over(b, a) <= 0:
+        b.running += 1
+    assert homes((a, b), its_regular(answer=1e6), ROOM, NOW) is a
+    b.running -= 1
+    assert homes((a, b), its_regular(answer=1e6), ROOM, NOW) is b
+
+
+def test_few_streams_are_no_crowd() -> None:
+    a, b = two()
+    b.running = CROWDED_LEAST
+    assert homes((a, b), its_regular(answer=1e6), ROOM, NOW) is b
+
+
+@pytest.mark.parametrize(
+    ("which", "other"), [("b", {"speed": 3 * SPEED}), ("a", {"slowness": 4.5}), ("a", {"share": 0.25})]
+)
+def test_one_that_is_faster_is_not_crowded_by_its_fair_part(which: str, other: dict[str, float]) -> None:
+    a, b = two()
+    a.running, b.running = 20, 64
+    assert homes((a, b), its_regular(), ROOM, NOW) is a
+    for name, value in other.items():
+        setattr({"a": a, "b": b}[which], name, value)
+    assert homes((a, b), its_regular(), ROOM, NOW) is b
+    assert "crowd_s" not in {
+        name for seen in homes_seen((a, b), its_regular(), ROOM, NOW) for name in seen.parts
+    }
+
+
+def test_who_is_not_ready_has_no_part_in_it() -> None:
+    a, b = two()
+    c = endpoint("c", speed=SPEED, state=EndpointState.DRAINING)
+    a.running, b.running, c.running = 4, 40, 300
+    assert homes((a, b, c), its_regular(answer=1e6), ROOM, NOW) is a
+    assert homes((c, b), its_regular(answer=1e6), ROOM, NOW) is b
+
+
+def test_of_two_that_have_the_prompt_a_crowded_one_is_no_better_for_not_being_its_home() -> None:
+    a, b = two()
+    c = endpoint("c", speed=SPEED)
+    a.running, b.running, c.running = 4, 61, 60
+    one = its_regular(answer=1e6)
+    one.cached = {"b": CACHED, "c": CACHED - 1}
+    assert homes((a, b, c), one, ROOM, NOW) is a
+
+
+def test_a_crowded_home_that_is_full_is_not_waited_for_if_it_would_be_left_with_room() -> None:
+    a, b = two()
+    a.running, b.running = 4, 60
+    full = PoolSettings(routing="default", cap=60, saturation="concurrency")
+    assert homes((a, b), its_regular(), full, NOW) is a
+    assert homes((a, b), its_regular(), ROOM, NOW) is a
+    assert homes((a, b), its_regular(answer=1.0), full, NOW) is None
+    assert homes((a, b), its_regular(answer=1.0), ROOM, NOW) is b
+
+
+def test_who_has_no_home_is_spread_by_what_waits() -> None:
+    a, b = two()
+    b.running = 60
+    reads(a, 100_000)
+    newcomer = ticket(answer := 100)
+    newcomer.expected = answer * 1e4
+    assert homes((a, b), newcomer, ROOM, NOW) is b
+
+
+def test_a_receipt_tells_of_the_crowd() -> None:
+    a, b = two()
+    a.running, b.running = 4, 40
+    seen = {each.endpoint: each for each in homes_seen((a, b), its_regular(), ROOM, NOW)}
+    assert seen["b"].parts["crowd_s"] == pytest.approx(over(b, a) * WRITE_TOKENS * ANSWER / SPEED)
+    assert "crowd_s" not in seen["a"].parts
+    for each in seen.values():
+        assert sum(each.parts.values()) == pytest.approx(each.value)
 
 
 # -- full, and out of the question ------------------------------------------------------------------

@@ -251,12 +251,22 @@ def test_an_endpoint_that_reads_far_slower_than_its_fastest_peer_is_an_outlier_u
     for _ in range(90):
         place.stream(fast, 0.2, tokens=10_000)
         place.stream(slow, 2.0, tokens=10_000)
-    assert slow.slowness == pytest.approx(fast.speed / slow.speed)
+    assert slow.slowness == pytest.approx(fast.speed * slow.reads.slope)
     assert slow.slowness > SLOW
     assert fast.slowness == 1.0
     for _ in range(600):
         place.stream(slow, 0.4, tokens=10_000)
     assert slow.slowness == 1.0  # twice as slow is no outlier
+
+
+def test_who_shares_a_speed_with_those_between_is_an_outlier_all_the_same() -> None:
+    endpoints = pool(*[8000] * 5, 4300, 2300, 1200)
+    share(endpoints)
+    fastest, *_, slowest = endpoints
+    assert fastest.speed == slowest.speed
+    Place(endpoints).stream(slowest, 0.05 + 1000 / 1200, tokens=1000)
+    assert slowest.slowness == pytest.approx(fastest.speed / 1200, rel=0.05)
+    assert slowest.slowness > SLOW
 
 
 def test_an_endpoint_that_writes_far_slower_than_its_fastest_peer_is_an_outlier_until_it_recovers() -> None:

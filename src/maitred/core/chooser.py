@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from maitred.core.homes import homes
@@ -13,7 +13,7 @@ from maitred.core.words import Endpoint, EndpointState, PoolSettings, Ticket
 
 READY = EndpointState.READY
 
-Choose = Callable[[Iterable[Endpoint], Ticket, PoolSettings, float], Endpoint | None]
+Choose = Callable[[Collection[Endpoint], Ticket, PoolSettings, float], Endpoint | None]
 """A policy: of these endpoints, by these settings and now, the one for this ticket; None has room."""
 
 
@@ -77,7 +77,7 @@ def policy(limits: PoolSettings) -> Choose:
 
 
 def _nearest(
-    choose: Choose, endpoints: Iterable[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
+    choose: Choose, endpoints: Collection[Endpoint], ticket: Ticket, limits: PoolSettings, now: float
 ) -> Endpoint | None:
     near = nearby(endpoints, limits)
     return choose(near, ticket, limits, now) or choose(endpoints, ticket, limits, now)

@@ -7,15 +7,18 @@ is not cached, at the speed at which the endpoint reads. To that is added what a
   request goes home, to where the most of its prompt is, unless so much more waits there.
 - *A running stream* slows a prompt a little (STREAM_TOKENS), and stands still while one is read, which shows
   the more the shorter answers are (WAIT_TOKENS).
-- *A new beginning* goes where the fewest live (BEGUN_TOKENS), if most prompts are found in caches. There each
-  beginning brings many others after it, and who has more of them than its peers is the one that all wait for.
+- *A new beginning* is dealt out, if most prompts are found in caches: to where the fewest live, of equals to
+  whom the last was dealt longest ago, unless another has so much less to do (BEGUN_TOKENS). Each brings many
+  others after it, and who has more of them than its peers is the one that all wait for.
+- *A crowded home* (CROWDED) is left where what its streams above that have still to write makes up for the
+  miss. From then on two have this beginning, and those who ask for it go where fewer streams run.
 
 A home that is full is waited for as long as a miss would cost, and never longer than HOLD_MAX_S.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from maitred.core.candidates import Value, candidates
 from maitred.core.filters import able
@@ -33,10 +36,18 @@ WAIT_TOKENS = 10.0
 """Streams stand still while a prompt is read. A wait for a first token is taken to be as bad as a tenth of
 it at each later one, so theirs counts by 10 over the tokens of an answer, and in full at most.
 """
-BEGUN_TOKENS = 16_000
-"""So many tokens each beginning counts that an endpoint has, where all prompts are found in caches."""
+BEGUN_TOKENS = 32_000
+"""So many tokens a new beginning counts at all endpoints but the one whose turn it is."""
 SHARED = 0.5
-"""Where less than this part of prompts is found, beginnings count nothing."""
+"""Where less than this part of prompts is found, it is nobody's turn."""
+CROWDED, CROWDED_LEAST = 1.05, 12
+"""A home is crowded with so many times the streams that are its fair part, by its speed, and so many more."""
+WRITE_TOKENS = 12
+"""Each stream above that counts by its answer: a token of it as so many to be read. So all endpoints are done
+with what they have at about the same time, and few beginnings are cached twice.
+"""
+ROUNDING_S = 1e-6
+"""A cost may differ by this from the sum of its parts."""
 HOLD_MAX_S = 4.0
 """The longest wait for a home that is full."""
 NEW = 10
@@ -49,7 +60,7 @@ def worth_until(ticket: Ticket, home: Endpoint) -> float:
 
 
 def homes(
-    endpoints: Iterable[Endpoint],
+    endpoints: Collection[Endpoint],
     ticket: Ticket,
     limits: PoolSettings,
     now: float,
@@ -61,30 +72,49 @@ def homes(
     """
     if ticket.excluded or ticket.request.adapter:
         endpoints = able(endpoints, ticket)
+    best, place = _cheapest(endpoints, ticket, limits, now, costs, None)
+    if ticket.home and place is not None and place.running > CROWDED_LEAST:
+        crowds = _crowds(endpoints, ticket)
+        if place.name in crowds:
+            best, _ = _cheapest(endpoints, ticket, limits, now, costs, crowds)
+    return best
+
+
+def _cheapest(
+    endpoints: Collection[Endpoint],
+    ticket: Ticket,
+    limits: PoolSettings,
+    now: float,
+    costs: dict[str, float] | None,
+    crowds: Mapping[str, float] | None,
+) -> tuple[Endpoint | None, Endpoint | None]:
+    """The best with room, None where a full home is waited for; and that home, or again the best.
+
+    `crowds`: tokens that streams above the bound have to write, by endpoint, once they are known.
+    """
     full = SATURATION[limits.saturation]
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
     most = prompt - ticket.fresh if cached else 0  # that anybody has
-    begun, stream = _weights(ticket)
+    stream = _weight(ticket)
     alone = prompt + stream  # tokens to be read where nobody else is
+    turn = None if home else _turn(endpoints, ticket, stream, limits, now)
     best: Endpoint | None = None
+    held: Endpoint | None = None
     least = waiting = NEVER
     for endpoint in endpoints:
         if endpoint.state is not READY:
             continue
         tokens, missed = alone + stream * endpoint.running, most
+        if crowds is not None:
+            tokens += crowds.get(endpoint.name, 0.0)
         if cached and (had := cached.get(endpoint.name)) is not None:
             tokens -= had * endpoint.kept
             missed -= had
         if endpoint.unread:
             tokens += unread(endpoint, now)
-        if begun:
-            tokens += begun * endpoint.begun
-        tokens *= endpoint.slowness
-        if endpoint.share < 1.0:
-            tokens /= endpoint.share
-        if missed:
-            tokens += MISS * missed
-        cost = tokens / endpoint.speed
+        if turn is not None and endpoint is not turn:
+            tokens += BEGUN_TOKENS
+        cost = (tokens * endpoint.slowness / endpoint.share + MISS * missed) / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if cost >= least and (cost > least or (best is not None and endpoint.turn >= best.turn)):
@@ -92,19 +122,57 @@ def homes(
         if not full(endpoint, ticket, limits, now):
             best, least = endpoint, cost
         elif endpoint.name == home and now < worth_until(ticket, endpoint):
-            waiting = cost
-    return best if least <= waiting else None
+            held, waiting = endpoint, cost
+    return (best, best) if least <= waiting else (None, held)
 
 
-def _weights(ticket: Ticket) -> tuple[float, float]:
-    """As how many tokens to be read count, for this ticket, each beginning and each running stream."""
-    begun = 0.0
-    stream = STREAM_TOKENS
-    if not ticket.home and ticket.reuse >= SHARED:
-        begun = BEGUN_TOKENS * (ticket.reuse - SHARED) / (1 - SHARED)
-    if answer := ticket.expected:  # theirs are much the same
-        stream += ticket.fresh * (WAIT_TOKENS / answer if answer > WAIT_TOKENS else 1.0)
-    return begun, stream
+def _crowds(endpoints: Iterable[Endpoint], ticket: Ticket) -> dict[str, float]:
+    """What the streams that are too many have to write, in tokens to be read, by the names of the crowded."""
+    ready = [endpoint for endpoint in endpoints if endpoint.state is READY]
+    part = CROWDED * sum(each.running for each in ready) / sum(1 / _token_s(each) for each in ready)
+    answer = WRITE_TOKENS * ticket.expected
+    return {
+        each.name: answer * over
+        for each in ready
+        if (over := each.running - part / _token_s(each) - CROWDED_LEAST) > 0
+    }
+
+
+def _weight(ticket: Ticket) -> float:
+    """As how many tokens to be read each running stream counts for this ticket."""
+    answer = ticket.expected  # theirs are much the same
+    if not answer:
+        return STREAM_TOKENS
+    return STREAM_TOKENS + ticket.fresh * (WAIT_TOKENS / answer if answer > WAIT_TOKENS else 1.0)
+
+
+def _turn(
+    endpoints: Iterable[Endpoint], ticket: Ticket, stream: float, limits: PoolSettings, now: float
+) -> Endpoint | None:
+    """Whose turn it is to be dealt a new beginning; None if it brings no others, or nobody has room.
+
+    Who has so much to do that another is chosen all the same is passed over. Who takes so many times as long
+    for a token has a turn so many times more seldom.
+    """
+    if ticket.reuse < SHARED or not (ticket.request.prefix or ticket.request.blocks):
+        return None
+    full = SATURATION[limits.saturation]
+    room = [each for each in endpoints if each.state is READY and not full(each, ticket, limits, now)]
+
+    def cost(endpoint: Endpoint, more: int = 0) -> float:
+        tokens = ticket.prompt_tokens + stream * (endpoint.running + 1) + unread(endpoint, now) + more
+        return tokens * _token_s(endpoint)
+
+    def due(endpoint: Endpoint) -> tuple[int, int]:
+        return (endpoint.begun + 1) * round(_token_s(endpoint) / quickest_s), endpoint.cold
+
+    most = min((cost(each, BEGUN_TOKENS) for each in room), default=0.0)
+    quickest_s = min(map(_token_s, room), default=0.0)
+    return min((each for each in room if cost(each) <= most), key=due, default=None)
+
+
+def _token_s(endpoint: Endpoint) -> float:
+    return endpoint.slowness / endpoint.share / endpoint.speed
 
 
 def homes_seen(
@@ -113,19 +181,23 @@ def homes_seen(
     """What each endpoint costs, in seconds, and of what that is made."""
     costs: dict[str, float] = {}
     homes(endpoints, ticket, limits, now, costs)
-    begun, stream = _weights(ticket)
+    stream = _weight(ticket)
+    turn = None if ticket.home else _turn(able(endpoints, ticket), ticket, stream, limits, now)
     most = ticket.prompt_tokens - ticket.fresh if ticket.cached else 0
 
     def told(endpoint: Endpoint) -> Value:
-        token_s, prompt = endpoint.slowness / endpoint.share / endpoint.speed, ticket.prompt_tokens
+        token_s, prompt = _token_s(endpoint), ticket.prompt_tokens
         cached = ticket.cached.get(endpoint.name, 0)
         parts = {
             "read_s": (prompt - cached * endpoint.kept) * token_s,
             "unread_s": unread(endpoint, now) * token_s,
             "streams_s": stream * (endpoint.running + 1) * token_s,
-            "begun_s": begun * endpoint.begun * token_s,
+            "begun_s": 0.0 if turn is None or endpoint is turn else BEGUN_TOKENS * token_s,
             "miss_s": MISS * (most - cached) / endpoint.speed,
         }
-        return costs[endpoint.name], {name: part for name, part in parts.items() if part}
+        cost = costs[endpoint.name]
+        if (left := cost - sum(parts.values())) > ROUNDING_S:
+            parts["crowd_s"] = left
+        return cost, {name: part for name, part in parts.items() if part}
 
     return candidates(endpoints, ticket, limits, now, told)

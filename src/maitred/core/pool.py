@@ -43,8 +43,11 @@ TERMS_MAX = 4096
 """Identities whose terms are remembered; beyond it all are found anew."""
 HOLD_S = 2.0
 """So long may others pass one that is next and fits nowhere."""
-REUSE_GUESS, REUSE_WEIGHT = 0.8, 0.002
-"""Part of prompts that caches have: a first guess, and how much one request moves it."""
+REUSE_GUESS, REUSE_FIRST, REUSE_WEIGHT = 0.8, 1 / 150, 0.002
+"""Part of prompts that caches have: a first guess, and how much the first request moves it, and later ones.
+
+It is the mean of all, the guess counting for 149 of them; once there are so many, of about the last 500.
+"""
 RATIO_MIN, RATIO_MAX = 1 / 8, 8.0
 """A prompt that differs more from its estimate, either way, tells nothing of others."""
 
@@ -58,7 +61,7 @@ class Pool:
 
     __slots__ = (
         "_answers", "_fresh", "_ratio", "again_at", "blocks", "budget", "choose", "endpoints", "limits",
-        "name", "newcomer", "prefixes", "queue", "reuse", "service_s", "terms",
+        "name", "newcomer", "prefixes", "queue", "reuse", "reuse_weight", "service_s", "terms",
         "unexplored",
     )  # fmt: skip
 
@@ -80,6 +83,7 @@ class Pool:
         self._answers = Answers()  # by the name asked for: adapters answer in their own way
         self._ratio = 1.0  # of prompts to their estimates
         self.reuse = REUSE_GUESS  # part of prompts that caches are thought to have
+        self.reuse_weight = REUSE_FIRST  # of the next prompt in that
         self._fresh = 1.0  # part of prompts that engines do not have in their caches already
 
     def apply(self, limits: PoolSettings, bands: Sequence[BandSettings]) -> None:
@@ -224,7 +228,12 @@ class Pool:
         if prefixes is not None:
             prompt, cold, told = ticket.prompt_tokens, not ticket.home, self.blocks.told
             if prompt:
-                self.reuse += REUSE_WEIGHT * ((prompt - fresh) / prompt - self.reuse)
+                weight = self.reuse_weight
+                self.reuse += weight * ((prompt - fresh) / prompt - self.reuse)
+                if (
+                    weight > REUSE_WEIGHT
+                ):  # a mean of all, and of the guess as if it were many, until they are enough
+                    self.reuse_weight = weight / (1 + weight)
             if cold:
                 endpoint.cold = number
             thought = ticket.cached.get(endpoint.name, 0)

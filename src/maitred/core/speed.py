@@ -20,8 +20,12 @@ TOLD_MIN = 10
 """Streams before an endpoint's own pace is gone by: a few short ones say little."""
 SHARE_EVERY = 16
 """Speeds are shared anew after so many streams of an endpoint, and after each of its first few."""
-ALIKE = 1.2
-"""Two endpoints are alike where a token takes no more than so many times as long at one as at the other."""
+ALIKE = 2.0
+"""Two endpoints are alike where a token takes no more than so many times as long at one as at the other.
+
+What is learned of engines that are the same differs nearly as much where they have little to read but much to
+wait for, as when nearly all of a prompt is cached and the cache is full. So those between link a whole pool.
+"""
 SLOW = 4.0
 """An endpoint that reads, or writes, a token in so many times its fastest peer's time is an outlier."""
 PACE_WEIGHT = 0.1
@@ -128,7 +132,9 @@ def _slowness(endpoint: Endpoint, peers: Iterable[Endpoint]) -> float:
                 fastest = peer.speed
             if peer.paced >= TOLD_MIN and peer.tpot_s < paced_s:
                 paced_s = peer.tpot_s
-    slowness = fastest / endpoint.speed if endpoint.reads.told >= TOLD_MIN else 1.0
+    slowness = (
+        fastest * endpoint.reads.slope if endpoint.reads.told >= TOLD_MIN else 1.0
+    )  # its own, not shared
     writes = endpoint.tpot_s / paced_s if endpoint.paced >= TOLD_MIN else 1.0
     if writes > slowness:  # noqa: PLR1730 - a call takes ten times as long
         slowness = writes
