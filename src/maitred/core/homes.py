@@ -74,8 +74,14 @@ def homes(
         endpoints = able(endpoints, ticket)
     best, place = _cheapest(endpoints, ticket, limits, now, costs, None)
     if ticket.home and place is not None and place.running > CROWDED_LEAST:
-        crowds = _crowds(endpoints, ticket)
-        if place.name in crowds:
+        running, speeds = 0, 0.0
+        for endpoint in endpoints:
+            if endpoint.state is READY:
+                running += endpoint.running
+                speeds += endpoint.speed * endpoint.share / endpoint.slowness
+        part = CROWDED * running / speeds
+        if place.running > part / _token_s(place) + CROWDED_LEAST:
+            crowds = _crowds(endpoints, ticket, part)
             best, _ = _cheapest(endpoints, ticket, limits, now, costs, crowds)
     return best
 
@@ -126,15 +132,13 @@ def _cheapest(
     return (best, best) if least <= waiting else (None, held)
 
 
-def _crowds(endpoints: Iterable[Endpoint], ticket: Ticket) -> dict[str, float]:
+def _crowds(endpoints: Iterable[Endpoint], ticket: Ticket, part: float) -> dict[str, float]:
     """What the streams that are too many have to write, in tokens to be read, by the names of the crowded."""
-    ready = [endpoint for endpoint in endpoints if endpoint.state is READY]
-    part = CROWDED * sum(each.running for each in ready) / sum(1 / _token_s(each) for each in ready)
     answer = WRITE_TOKENS * ticket.expected
     return {
         each.name: answer * over
-        for each in ready
-        if (over := each.running - part / _token_s(each) - CROWDED_LEAST) > 0
+        for each in endpoints
+        if each.state is READY and (over := each.running - part / _token_s(each) - CROWDED_LEAST) > 0
     }
 
 
@@ -157,18 +161,30 @@ def _turn(
     if ticket.reuse < SHARED or not (ticket.request.prefix or ticket.request.blocks):
         return None
     full = SATURATION[limits.saturation]
-    room = [each for each in endpoints if each.state is READY and not full(each, ticket, limits, now)]
-
-    def cost(endpoint: Endpoint, more: int = 0) -> float:
-        tokens = ticket.prompt_tokens + stream * (endpoint.running + 1) + unread(endpoint, now) + more
-        return tokens * _token_s(endpoint)
-
-    def due(endpoint: Endpoint) -> tuple[int, int]:
-        return (endpoint.begun + 1) * round(_token_s(endpoint) / quickest_s), endpoint.cold
-
-    most = min((cost(each, BEGUN_TOKENS) for each in room), default=0.0)
-    quickest_s = min(map(_token_s, room), default=0.0)
-    return min((each for each in room if cost(each) <= most), key=due, default=None)
+    alone = ticket.prompt_tokens + stream
+    room = list[tuple[float, float, Endpoint]]()
+    most = quickest_s = NEVER
+    for endpoint in endpoints:
+        if endpoint.state is not READY or full(endpoint, ticket, limits, now):
+            continue
+        tokens, token_s = alone + stream * endpoint.running, _token_s(endpoint)
+        if endpoint.unread:
+            tokens += unread(endpoint, now)
+        room.append((tokens * token_s, token_s, endpoint))
+        most = min(most, (tokens + BEGUN_TOKENS) * token_s)
+        if token_s < quickest_s:  # noqa: PLR1730 - a call takes ten times as long
+            quickest_s = token_s
+    best: Endpoint | None = None
+    fewest = NEVER
+    for cost, token_s, endpoint in room:
+        turns = endpoint.begun + 1
+        if token_s > quickest_s:
+            turns *= round(token_s / quickest_s)
+        if cost <= most and (
+            turns < fewest or (turns == fewest and best is not None and endpoint.cold < best.cold)
+        ):
+            best, fewest = endpoint, turns
+    return best
 
 
 def _token_s(endpoint: Endpoint) -> float:
