@@ -65,39 +65,15 @@ def homes(
     limits: PoolSettings,
     now: float,
     costs: dict[str, float] | None = None,
+    crowds: Mapping[str, float] | None = None,
 ) -> Endpoint | None:
     """The ready endpoint of the least cost that has room.
 
     None: nobody has room, or a full home is worth the wait. `costs` is told what each costs, for receipts.
+    `crowds`: what crowded endpoints cost more, in tokens to be read, where one of them would be taken.
     """
     if ticket.excluded or ticket.request.adapter:
         endpoints = able(endpoints, ticket)
-    best, place = _cheapest(endpoints, ticket, limits, now, costs, None)
-    if ticket.home and place is not None and place.running > CROWDED_LEAST:
-        running, speeds = 0, 0.0
-        for endpoint in endpoints:
-            if endpoint.state is READY:
-                running += endpoint.running
-                speeds += endpoint.speed * endpoint.share / endpoint.slowness
-        part = CROWDED * running / speeds
-        if place.running > part / _token_s(place) + CROWDED_LEAST:
-            crowds = _crowds(endpoints, ticket, part)
-            best, _ = _cheapest(endpoints, ticket, limits, now, costs, crowds)
-    return best
-
-
-def _cheapest(
-    endpoints: Collection[Endpoint],
-    ticket: Ticket,
-    limits: PoolSettings,
-    now: float,
-    costs: dict[str, float] | None,
-    crowds: Mapping[str, float] | None,
-) -> tuple[Endpoint | None, Endpoint | None]:
-    """The best with room, None where a full home is waited for; and that home, or again the best.
-
-    `crowds`: tokens that streams above the bound have to write, by endpoint, once they are known.
-    """
     full = SATURATION[limits.saturation]
     cached, prompt, home = ticket.cached, ticket.prompt_tokens, ticket.home
     most = prompt - ticket.fresh if cached else 0  # that anybody has
@@ -107,20 +83,25 @@ def _cheapest(
     best: Endpoint | None = None
     held: Endpoint | None = None
     least = waiting = NEVER
+    streams, paces = 0, 0.0
     for endpoint in endpoints:
         if endpoint.state is not READY:
             continue
-        tokens, missed = alone + stream * endpoint.running, most
-        if crowds is not None:
-            tokens += crowds.get(endpoint.name, 0.0)
+        running, missed = endpoint.running, most
+        pace = endpoint.speed * endpoint.share / endpoint.slowness  # `_pace`, without a call
+        streams += running
+        paces += pace
+        tokens = alone + stream * running
         if cached and (had := cached.get(endpoint.name)) is not None:
             tokens -= had * endpoint.kept
             missed -= had
         if endpoint.unread:
             tokens += unread(endpoint, now)
-        if turn is not None and endpoint is not turn:
+        if crowds is not None:
+            tokens += crowds.get(endpoint.name, 0.0)
+        elif turn is not None and endpoint is not turn:
             tokens += BEGUN_TOKENS
-        cost = (tokens * endpoint.slowness / endpoint.share + MISS * missed) / endpoint.speed
+        cost = tokens / pace + MISS * missed / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
         if cost >= least and (cost > least or (best is not None and endpoint.turn >= best.turn)):
@@ -129,16 +110,29 @@ def _cheapest(
             best, least = endpoint, cost
         elif endpoint.name == home and now < worth_until(ticket, endpoint):
             held, waiting = endpoint, cost
-    return (best, best) if least <= waiting else (None, held)
+    place = best
+    if waiting < least:
+        best, place = None, held
+    if (
+        home and crowds is None and place is not None
+        and place.running > CROWDED_LEAST  # it seldom does
+        and place.running > CROWDED_LEAST + CROWDED * streams / paces * _pace(place)
+    ):  # fmt: skip
+        crowds = _crowds(endpoints, ticket, CROWDED * streams / paces)
+        return homes(endpoints, ticket, limits, now, costs, crowds)
+    return best
 
 
 def _crowds(endpoints: Iterable[Endpoint], ticket: Ticket, part: float) -> dict[str, float]:
-    """What the streams that are too many have to write, in tokens to be read, by the names of the crowded."""
+    """What the streams that are too many have to write, in tokens to be read, by the names of the crowded.
+
+    `part`: streams that are not too many, for each token a second.
+    """
     answer = WRITE_TOKENS * ticket.expected
     return {
         each.name: answer * over
         for each in endpoints
-        if each.state is READY and (over := each.running - part / _token_s(each) - CROWDED_LEAST) > 0
+        if each.state is READY and (over := each.running - CROWDED_LEAST - part * _pace(each)) > 0
     }
 
 
@@ -167,7 +161,7 @@ def _turn(
     for endpoint in endpoints:
         if endpoint.state is not READY or full(endpoint, ticket, limits, now):
             continue
-        tokens, token_s = alone + stream * endpoint.running, _token_s(endpoint)
+        tokens, token_s = alone + stream * endpoint.running, 1 / _pace(endpoint)
         if endpoint.unread:
             tokens += unread(endpoint, now)
         room.append((tokens * token_s, token_s, endpoint))
@@ -187,8 +181,9 @@ def _turn(
     return best
 
 
-def _token_s(endpoint: Endpoint) -> float:
-    return endpoint.slowness / endpoint.share / endpoint.speed
+def _pace(endpoint: Endpoint) -> float:
+    """So many tokens it reads a second, less while it starts, or is an outlier."""
+    return endpoint.speed * endpoint.share / endpoint.slowness
 
 
 def homes_seen(
@@ -202,7 +197,7 @@ def homes_seen(
     most = ticket.prompt_tokens - ticket.fresh if ticket.cached else 0
 
     def told(endpoint: Endpoint) -> Value:
-        token_s, prompt = _token_s(endpoint), ticket.prompt_tokens
+        token_s, prompt = 1 / _pace(endpoint), ticket.prompt_tokens
         cached = ticket.cached.get(endpoint.name, 0)
         parts = {
             "read_s": (prompt - cached * endpoint.kept) * token_s,

@@ -230,9 +230,7 @@ class Pool:
             if prompt:
                 weight = self.reuse_weight
                 self.reuse += weight * ((prompt - fresh) / prompt - self.reuse)
-                if (
-                    weight > REUSE_WEIGHT
-                ):  # a mean of all, and of the guess as if it were many, until they are enough
+                if weight > REUSE_WEIGHT:
                     self.reuse_weight = weight / (1 + weight)
             if cold:
                 endpoint.cold = number
