@@ -69,8 +69,9 @@ def homes(
 ) -> Endpoint | None:
     """The ready endpoint of the least cost that has room.
 
-    None: nobody has room, or a full home is worth the wait. `costs` is told what each costs, for receipts.
-    `crowds`: what crowded endpoints cost more, in tokens to be read, where one of them would be taken.
+    None: nobody has room, or a full home is worth the wait. `costs` is told what each costs, for receipts,
+    and then it is nobody's turn. `crowds`: what crowded endpoints cost more, in tokens to be read, where one
+    of them would be taken.
     """
     if ticket.excluded or ticket.request.adapter:
         endpoints = able(endpoints, ticket)
@@ -79,7 +80,8 @@ def homes(
     most = prompt - ticket.fresh if cached else 0  # that anybody has
     stream = _weight(ticket)
     alone = prompt + stream  # tokens to be read where nobody else is
-    turn = None if home else _turn(endpoints, ticket, stream, limits, now)
+    if not home and costs is None and (turn := _turn(endpoints, ticket, stream, limits, now)) is not None:
+        return turn
     best: Endpoint | None = None
     held: Endpoint | None = None
     least = waiting = NEVER
@@ -99,8 +101,6 @@ def homes(
             tokens += unread(endpoint, now)
         if crowds is not None:
             tokens += crowds.get(endpoint.name, 0.0)
-        elif turn is not None and endpoint is not turn:
-            tokens += BEGUN_TOKENS
         cost = tokens / pace + MISS * missed / endpoint.speed
         if costs is not None:
             costs[endpoint.name] = cost
@@ -149,32 +149,38 @@ def _turn(
 ) -> Endpoint | None:
     """Whose turn it is to be dealt a new beginning; None if it brings no others, or nobody has room.
 
-    Who has so much to do that another is chosen all the same is passed over. Who takes so many times as long
-    for a token has a turn so many times more seldom.
+    Passed over is who costs more than another with BEGUN_TOKENS on top. Who takes so many times as long for a
+    token has a turn so many times more seldom.
     """
     if ticket.reuse < SHARED or not (ticket.request.prefix or ticket.request.blocks):
         return None
     full = SATURATION[limits.saturation]
-    alone = ticket.prompt_tokens + stream
+    cached, alone = ticket.cached, ticket.prompt_tokens + stream
+    most = ticket.prompt_tokens - ticket.fresh if cached else 0  # that anybody has
     room = list[tuple[float, float, Endpoint]]()
-    most = quickest_s = NEVER
+    bound = NEVER
+    quickest = 0.0
     for endpoint in endpoints:
         if endpoint.state is not READY or full(endpoint, ticket, limits, now):
             continue
-        tokens, token_s = alone + stream * endpoint.running, 1 / _pace(endpoint)
+        pace = endpoint.speed * endpoint.share / endpoint.slowness
+        tokens = alone + stream * endpoint.running
         if endpoint.unread:
             tokens += unread(endpoint, now)
-        room.append((tokens * token_s, token_s, endpoint))
-        most = min(most, (tokens + BEGUN_TOKENS) * token_s)
-        if token_s < quickest_s:  # noqa: PLR1730 - a call takes ten times as long
-            quickest_s = token_s
+        if cached:
+            had = cached.get(endpoint.name, 0)
+            tokens += MISS * (most - had) * pace / endpoint.speed - had * endpoint.kept
+        room.append((tokens / pace, pace, endpoint))
+        bound = min(bound, (tokens + BEGUN_TOKENS) / pace)
+        if pace > quickest:  # noqa: PLR1730 - a call takes ten times as long
+            quickest = pace
     best: Endpoint | None = None
     fewest = NEVER
-    for cost, token_s, endpoint in room:
+    for cost, pace, endpoint in room:
         turns = endpoint.begun + 1
-        if token_s > quickest_s:
-            turns *= round(token_s / quickest_s)
-        if cost <= most and (
+        if pace < quickest:
+            turns *= round(quickest / pace)
+        if cost <= bound and (
             turns < fewest or (turns == fewest and best is not None and endpoint.cold < best.cold)
         ):
             best, fewest = endpoint, turns
@@ -206,7 +212,7 @@ def homes_seen(
             "begun_s": 0.0 if turn is None or endpoint is turn else BEGUN_TOKENS * token_s,
             "miss_s": MISS * (most - cached) / endpoint.speed,
         }
-        cost = costs[endpoint.name]
+        cost = costs[endpoint.name] + parts["begun_s"]
         if (left := cost - sum(parts.values())) > ROUNDING_S:
             parts["crowd_s"] = left
         return cost, {name: part for name, part in parts.items() if part}
