@@ -283,6 +283,14 @@ def test_who_has_too_much_to_do_is_passed_over_and_the_others_go_on_in_turn() ->
     assert (a.begun, b.begun, c.begun) == (5, 5, 0)
 
 
+@pytest.mark.parametrize(("cached", "chosen"), [(3_555, "b"), (3_556, "a")])
+def test_part_of_a_long_beginning_may_be_worth_more_than_a_turn(cached: int, chosen: str) -> None:
+    assert (1 + MISS) * 3_555 < BEGUN_TOKENS < (1 + MISS) * 3_556
+    a, b = two()
+    a.begun = 1
+    assert choose(a, b, of=ticket(36_000, reuse=1.0, prefix=(1,), cached={"a": cached})) == chosen
+
+
 @pytest.mark.parametrize("without", ["excluded", "adapter"])
 def test_a_receipt_tells_the_turn_among_those_that_could_have_it(without: str) -> None:
     a, b = two()
@@ -503,3 +511,42 @@ def test_none_exactly_where_nobody_has_room_or_a_full_home_is_waited_for(
         assert chosen in room
     else:
         assert not room or one.home in [e.name for e in allowed if e not in room]
+
+
+# -- what is told -----------------------------------------------------------------------------------
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[list[Endpoint], Ticket]:
+    """Some endpoints with more or less to do, and a prompt of which some have more or less."""
+    there = places.endpoints(draw(st.integers(2, 5)))
+    prompt = draw(st.sampled_from((1, 10, 40))) * 1000
+    cached = dict[str, int]()
+    for number, each in enumerate(there):
+        each.turn, each.cold = number, draw(st.integers(0, 9))
+        each.begun = draw(st.integers(0, 3))
+        each.running = draw(st.sampled_from((0, 3, 20, 60, 90)))
+        each.speed = SPEED * draw(st.sampled_from((1.0, 1.0, 3.3)))
+        each.share = draw(st.sampled_from((1.0, 1.0, 0.3)))
+        each.slowness = draw(st.sampled_from((1.0, 1.0, 4.7)))
+        each.kept = draw(st.sampled_from((1.0, 0.7)))
+        if waits := draw(st.integers(0, 45) | st.just(0)):
+            reads(each, 1000 * waits)
+        if part := draw(st.sampled_from((0, 0, 9, 99))):
+            cached[each.name] = prompt * part // 100
+    cached = dict(sorted(cached.items(), key=lambda had: -had[1]))
+    home = next((name for name, tokens in cached.items() if 10 * tokens >= prompt), "")
+    one = ticket(prompt, home=home, reuse=draw(st.sampled_from((0.2, 0.9))), cached=cached, prefix=(1,))
+    one.expected = draw(st.sampled_from((0.0, 5.0, 700.0)))
+    return there, one
+
+
+@given(pools())
+def test_who_is_chosen_is_the_one_that_the_receipt_says_costs_least(
+    pool: tuple[list[Endpoint], Ticket],
+) -> None:
+    there, one = pool
+    costs = {seen.endpoint: seen.value for seen in homes_seen(there, one, ROOM, NOW)}
+    chosen = homes(there, one, ROOM, NOW)
+    assert chosen is not None
+    assert costs[chosen.name] == pytest.approx(min(costs.values()))
