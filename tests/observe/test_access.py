@@ -186,6 +186,25 @@ def test_lines_for_people(file: LogFile) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("a\nb", r"a\nb"),
+        ("a\u2028b", r"a\u2028b"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\udc80", r"\udc80"),
+        ("café", "café"),
+    ],
+    ids=ascii,
+)
+def test_an_engines_name_for_a_model_stays_in_its_line(file: LogFile, model: str, shown: str) -> None:
+    log, ticket = file.log("human"), queued(model)
+    tell(log, over(NOW, ticket, Outcome.EVICTED, None))
+    log.flush()
+    [line] = file.lines()
+    assert f" evicted {shown} queue=" in line
+
+
+@pytest.mark.parametrize(
     "text", ["/a\nb", "/a b", '/a"b', "/a\\b", "/é", "/" + "a" * 128, "/a\x1b[31m"], ids=ascii
 )
 def test_harmful_text_of_a_client_is_left_out(file: LogFile, text: str) -> None:

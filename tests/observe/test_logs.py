@@ -40,10 +40,11 @@ def log(own_root: None, tmp_path: Path) -> Iterator[tuple[Path, Sink]]:
 def test_a_record_for_people_is_one_line(log: tuple[Path, Sink]) -> None:
     path, sink = log
     setup("human", "info", sink)
-    logging.getLogger("maitred.app").info("listening at %s\nFAKE", "127.0.0.1:8000")
+    logging.getLogger("maitred.app").info("listening at %s\nFAKE\x1b[2J", "127.0.0.1:8000")
     logging.getLogger("maitred.app").debug("unseen")
     expected = (
-        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    maitred\.app: listening at 127\.0\.0\.1:8000\\nFAKE\n"
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    maitred\.app: "
+        r"listening at 127\.0\.0\.1:8000\\nFAKE\\x1b\[2J\n"
     )
     assert re.fullmatch(expected, path.read_text())
 

@@ -276,4 +276,11 @@ def _human(line: Line) -> bytes:
         text += f" total={line.duration_s:.3f}s"
     if line.output_tokens is not None:
         text += f" tokens={line.prompt_tokens}({line.cached_tokens} cached)+{line.output_tokens}"
-    return f"{text} id={line.id}".encode()
+    return printable(f"{text} id={line.id}").encode()
+
+
+def printable(text: str) -> str:
+    """The text as one line that does nothing to a terminal: an engine's model may have any name."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() else c.encode("unicode_escape").decode() for c in text])

@@ -11,7 +11,7 @@ import msgspec
 
 from maitred.core.events import EndpointMoved, Event, Hears
 from maitred.core.words import EndpointState
-from maitred.observe.access import Style
+from maitred.observe.access import Style, printable
 from maitred.observe.sink import Sink
 
 logger = logging.getLogger("maitred.endpoints")
@@ -28,7 +28,7 @@ class HumanFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
         """The line itself: line breaks of a message must not look like further records."""
-        record.message = record.message.replace("\n", "\\n").replace("\r", "\\r")
+        record.message = printable(record.message)
         return super().formatMessage(record)
 
 
